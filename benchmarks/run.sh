@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Builds the micro-benchmarks without asserts and runs them: five interleaved repetitions, of which
+# the median and the spread are printed, after a line on the machine and its versions.
+#
+#   bash benchmarks/run.sh [ARGUMENT...]    arguments go to Google Benchmark,
+#                                           e.g. --benchmark_filter=sticky --benchmark_repetitions=9
+#
+# Not measured here: network, engines, memory that is cold. benchmarks/README.md says what is.
+set -euo pipefail
+
+cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
+if [[ ${1:-} == -h || ${1:-} == --help ]]; then
+  sed -n '4,10s/^# \{0,1\}//p' benchmarks/run.sh
+  exit 0
+fi
+# shellcheck source=tests/setup.sh
+source tests/setup.sh
+
+setup build bench >&2
+cmake --preset bench >&2
+cmake --build --preset bench >&2
+
+echo "machine: $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), $(nproc) cores," \
+  "load $(cut -d' ' -f1 /proc/loadavg), $(uname -sr)"
+echo "build:   $(g++ --version | head -n 1), $(sed -n 's/^CMAKE_BUILD_TYPE[^=]*=//p' build/bench/CMakeCache.txt)," \
+  "limpet $(sed -n 's/.*version = "\(.*\)".*/\1/p' include/limpet/version.hpp)" \
+  "$(git rev-parse --short HEAD 2>/dev/null || true)"
+echo
+
+exec build/bench/benchmarks/limpet_bench --benchmark_repetitions=5 \
+  --benchmark_enable_random_interleaving=true --benchmark_report_aggregates_only=true "$@"
