@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Fleet's bodies, first half: what every turn runs through. Split from fleet.hpp, which is the face
+// and the contract.
+#pragma once
+
+#include <limpet/fleet.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+
+namespace limpet {
+
+inline ReplicaLoad Fleet::load(std::uint32_t index, Instant now) const noexcept {
+  constexpr auto relaxed = std::memory_order_relaxed;
+  Slot& row = slot(index);
+  if (const std::int64_t bucket = bucket_of(now);
+      row.live_bucket.load(std::memory_order_acquire) < bucket) {
+    const std::lock_guard lock(row.lock);
+    row.live.advance(bucket);
+    row.publish_live();
+  }
+  const std::uint32_t status = row.status.load(relaxed);
+  return {.replica = {static_cast<std::uint16_t>(index), Slot::version_of(status)},
+          .state = Slot::state_of(status),
+          .reading_fresh = reading_fresh(index, now),
+          .max_num_seqs = row.max_num_seqs.load(relaxed),
+          .in_flight = row.in_flight.load(relaxed),
+          .in_flight_tokens = row.in_flight_tokens.load(relaxed),
+          .live_conversations = row.live_conversations.load(relaxed),
+          .live_tokens = row.live_tokens.load(relaxed),
+          .kv_capacity_tokens = row.kv_capacity_tokens.load(relaxed),
+          .kv_usage = row.kv_usage.load(relaxed),
+          .in_flight_at_reading = row.in_flight_at_reading.load(relaxed),
+          .running = row.running.load(relaxed),
+          .waiting = row.waiting.load(relaxed)};
+}
+
+inline bool Fleet::take(ReplicaId replica, std::uint32_t at_most, Outcome outcome,
+                        std::uint64_t tokens, Instant now, const Opening* opening) noexcept {
+  Slot& row = slot(replica.slot);
+  const std::lock_guard lock(row.lock);
+  const std::uint32_t status = row.status.load(std::memory_order_relaxed);
+  if (Slot::version_of(status) != replica.version ||
+      Slot::state_of(status) > ReplicaState::draining ||
+      row.in_flight.load(std::memory_order_relaxed) > at_most) {
+    return false;
+  }
+  if (opening != nullptr) {
+    if (row.generation.load(std::memory_order_relaxed) != opening->home.generation) return false;
+    open_live(row, opening->turn, now);
+  }
+  row.add_turn(tokens);
+  row.count(detail::counter_of(outcome));
+  return true;
+}
+
+inline void Fleet::untake(ReplicaId replica, Outcome outcome, std::uint64_t tokens) noexcept {
+  Slot& row = slot(replica.slot);
+  const std::lock_guard lock(row.lock);
+  row.drop_turn(tokens);
+  if (Slot::version_of(row.status.load(std::memory_order_relaxed)) == replica.version) {
+    row.count(detail::counter_of(outcome), ~std::uint64_t{0});
+  }
+}
+
+inline void Fleet::recount(ReplicaId replica, Outcome from, Outcome to) noexcept {
+  Slot& row = slot(replica.slot);
+  const std::lock_guard lock(row.lock);
+  if (Slot::version_of(row.status.load(std::memory_order_relaxed)) != replica.version) return;
+  row.count(detail::counter_of(from), ~std::uint64_t{0});
+  row.count(detail::counter_of(to));
+}
+
+inline void Fleet::release(ReplicaId replica, std::uint64_t tokens, Instant now,
+                           const TurnClosed* closed,
+                           std::optional<detail::Counter> count) noexcept {
+  const bool together = closed != nullptr && closed->before.home.replica == replica;
+  {
+    Slot& row = slot(replica.slot);
+    const std::lock_guard lock(row.lock);
+    row.drop_turn(tokens);
+    if (Slot::version_of(row.status.load(std::memory_order_relaxed)) == replica.version) {
+      if (count) row.count(*count);
+      if (together &&
+          row.generation.load(std::memory_order_relaxed) == closed->before.home.generation) {
+        close_live(row, *closed, now);
+      }
+    }
+  }
+  if (closed != nullptr && !together) close(*closed, now);
+}
+
+inline void Fleet::close(const TurnClosed& closed, Instant now) noexcept {
+  at_home(closed.before.home, [&](Slot& row) { close_live(row, closed, now); });
+}
+
+// A turn began: its conversation is no longer idle, whatever it was before.
+inline void Fleet::open_live(Slot& row, const TurnOpened& turn, Instant now) noexcept {
+  row.live.advance(bucket_of(now));
+  const Conversation& before = turn.before;
+  const std::int64_t tokens = turn.counted_tokens;
+  if (before.in_flight > 0) {
+    row.live.add_active(0, tokens - before.counted_tokens);
+  } else {
+    if (before.turns > 0)
+      row.live.add_idle(bucket_of(before.last_active), -1, -std::int64_t{before.counted_tokens});
+    row.live.add_active(1, tokens);
+  }
+  row.publish_live();
+}
+
+// A turn ended: with its last one a conversation is idle from now on.
+inline void Fleet::close_live(Slot& row, const TurnClosed& closed, Instant now) noexcept {
+  row.live.advance(bucket_of(now));
+  const Conversation& before = closed.before;
+  const std::int64_t tokens = closed.counted_tokens;
+  if (before.in_flight > 1) {
+    row.live.add_active(0, tokens - before.counted_tokens);
+  } else {
+    row.live.add_active(-1, -std::int64_t{before.counted_tokens});
+    if (closed.unpinned && row.pins > 0) --row.pins;
+    if (closed.remembered)
+      row.live.add_idle(bucket_of(std::max(before.last_active, now)), 1, tokens);
+  }
+  row.publish_live();
+}
+
+inline void Fleet::transfer(Home home, const Conversation& conversation, Instant now,
+                            int sign) noexcept {
+  at_home(home, [&](Slot& row) {
+    row.live.advance(bucket_of(now));
+    const std::int64_t tokens = sign * std::int64_t{conversation.counted_tokens};
+    if (conversation.in_flight > 0) {
+      row.live.add_active(sign, tokens);
+    } else {
+      row.live.add_idle(bucket_of(conversation.last_active), sign, tokens);
+    }
+    row.publish_live();
+    if (sign > 0) {
+      ++row.pins;
+    } else if (row.pins > 0) {
+      --row.pins;
+    }
+  });
+}
+
+}  // namespace limpet
