@@ -25,7 +25,7 @@ cmake --build --preset bench >&2
 echo "machine: $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), $(nproc) cores," \
   "load $(cut -d' ' -f1 /proc/loadavg), $(uname -sr)"
 echo "build:   $(g++ --version | head -n 1), $(sed -n 's/^CMAKE_BUILD_TYPE[^=]*=//p' build/bench/CMakeCache.txt)," \
-  "limpet $(sed -n 's/.*version = "\(.*\)".*/\1/p' include/limpet/version.hpp)" \
+  "limpet $(sed -n 's/.*version_string = "\(.*\)".*/\1/p' include/limpet/version.hpp)" \
   "$(git rev-parse --short HEAD 2>/dev/null || true)"
 echo
 

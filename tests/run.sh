@@ -62,8 +62,10 @@ step() {
   fi
   printf 'FAILED  %4d s\n' $((SECONDS - start))
   { echo "---- $name: $*" && cat "$output"; } >>"$log"
-  echo "   $*"
-  tail -n "${LIMPET_LOG_LINES:-60}" "$output" | sed 's/^/   | /'
+  local command="$*"
+  echo "   ${command:0:200}"
+  { grep -E '(error|Error|FAILED):' "$output" | head -n 20 || true; } | sed 's/^/   ! /'
+  tail -n 60 "$output" | sed 's/^/   | /'
   echo "   whole log: ${log#"$PWD/"}"
   rm -f "$output"
   return 1
@@ -116,6 +118,13 @@ skip() {
   fi
 }
 
+# Goes on after an error, so that one run shows them all.
+build() {
+  local keep_going=-k
+  if [[ ${CMAKE_GENERATOR:-} == Ninja ]]; then keep_going=-k0; fi
+  step "build" cmake --build --preset "$1" -- "$keep_going"
+}
+
 configure() {
   local preset=$1
   shift
@@ -143,7 +152,7 @@ stage_setup() {
 }
 
 stage_dev() {
-  configure dev && step "build" cmake --build --preset dev || return
+  configure dev && build dev || return
   ctest_step "C++ tests" dev -LE "$not_cpp_tests"
 }
 
@@ -152,17 +161,17 @@ stage_clang() {
     skip "no clang++ with its runtime libraries"
     return
   fi
-  configure_clang clang && step "build" cmake --build --preset clang || return
+  configure_clang clang && build clang || return
   ctest_step "C++ tests" clang -LE "$not_cpp_tests"
 }
 
 stage_asan() {
-  configure asan && step "build" cmake --build --preset asan || return
+  configure asan && build asan || return
   ctest_step "C++ tests" asan -LE "$not_cpp_tests"
 }
 
 stage_tsan() {
-  configure tsan && step "build" cmake --build --preset tsan || return
+  configure tsan && build tsan || return
   # ThreadSanitizer of gcc 12 cannot start where the kernel randomises addresses widely.
   if setarch -R true 2>/dev/null; then
     wrap=(setarch -R)
@@ -233,7 +242,7 @@ stage_fuzz() {
     skip "no clang++ with libFuzzer"
     return
   fi
-  configure_clang fuzz && step "build" cmake --build --preset fuzz || return
+  configure_clang fuzz && build fuzz || return
   for target in build/fuzz/tests/fuzz/limpet_fuzz_*; do
     if [[ ! -x $target || -d $target ]]; then continue; fi
     found=yes

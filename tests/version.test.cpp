@@ -11,5 +11,5 @@ TEST_CASE("the version number and the version text agree") {
   const std::string text = std::to_string(LIMPET_VERSION / 10'000) + "." +
                            std::to_string(LIMPET_VERSION / 100 % 100) + "." +
                            std::to_string(LIMPET_VERSION % 100);
-  CHECK(text == limpet::version);
+  CHECK(text == limpet::version_string);
 }

@@ -2,8 +2,8 @@
 //
 // The version of the library, for people, for the preprocessor and for the build.
 //
-// CMake, pkg-config and the Python package read `version` from this file, so a release changes it
-// here alone. Before 1.0 a new minor version may change the interface; a new patch never does.
+// CMake, pkg-config and the Python package read `version_string` from this file, so a release changes
+// it here alone. Before 1.0 a new minor version may change the interface; a new patch never does.
 #pragma once
 
 #include <string_view>
@@ -13,6 +13,6 @@
 
 namespace limpet {
 
-inline constexpr std::string_view version = "0.1.0";
+inline constexpr std::string_view version_string = "0.1.0";
 
 }  // namespace limpet

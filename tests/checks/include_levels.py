@@ -2,11 +2,11 @@
 """Includes only point down, and the core includes the standard library alone.
 
 Levels are the lists L0 to L4 of include/CMakeLists.txt; every other list there is an optional room.
-A header may include lower levels and, of its own level, what is listed before it in its own folder
-or in detail/. A detail/ header named after another one (fleet_booking.hpp, fleet.hpp) is a part of
-it: the two may include each other. The umbrella limpet.hpp may include every level. A room may
-include the core, its own headers and its own package; nothing else includes a room. L0 to L3 leave
-out the heavy headers of the standard library.
+A header may include lower levels and, of its own level, what is listed before it in its own folder,
+of which detail/ is a part. A detail/ header named after another one (detail/fleet_booking.hpp,
+fleet.hpp) is a part of it: the two may include each other. The umbrella limpet.hpp may include every
+level. A room may include the core, its own headers and its own package; nothing else includes a
+room. L0 to L3 leave out the heavy headers of the standard library.
 """
 
 from __future__ import annotations
@@ -25,9 +25,15 @@ _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.MULTI
 _LEVEL = re.compile(r"L[0-4]")
 
 
+def _folder(header: str) -> PurePosixPath:
+    folder = PurePosixPath(header).parent
+    return folder.parent if folder.name == "detail" else folder
+
+
 def _is_part_of(part: str, whole: str) -> bool:
     path = PurePosixPath(part)
-    return path.parent.name == "detail" and path.name.startswith(PurePosixPath(whole).stem + "_")
+    near = path.parent.name == "detail" and _folder(part) == _folder(whole)
+    return near and path.name.startswith(PurePosixPath(whole).stem + "_")
 
 
 def _may_include(header: str, other: str, lists: dict[str, list[str]], home: dict[str, str]) -> bool:
@@ -41,9 +47,8 @@ def _may_include(header: str, other: str, lists: dict[str, list[str]], home: dic
     if target == own and (_is_part_of(header, other) or _is_part_of(other, header)):
         return True
     names = lists[own]
-    folder = PurePosixPath(other).parent.name
-    near = folder == "detail" or PurePosixPath(other).parent == PurePosixPath(header).parent
-    return target == own and near and names.index(other) < names.index(header)
+    near = target == own and _folder(other) == _folder(header)
+    return near and names.index(other) < names.index(header)
 
 
 def _problem(

@@ -27,6 +27,7 @@ LISTS = """# SPDX-License-Identifier: Apache-2.0
 set(LIMPET_L0_HEADERS limpet/types.hpp)  # the lowest
 set(LIMPET_L2_HEADERS
     limpet/detail/slots.hpp
+    limpet/fleet.hpp
     limpet/pins/local.hpp
     limpet/pins/sharded.hpp
     limpet/scorers/weighted.hpp)
@@ -45,7 +46,8 @@ class Tree(unittest.TestCase):
         self.write("include/CMakeLists.txt", LISTS)
         self.header("types")
         self.header("detail/slots", "<limpet/types.hpp>")
-        self.header("pins/local", "<limpet/types.hpp>", "<limpet/detail/slots.hpp>", "<vector>")
+        self.header("fleet", "<limpet/types.hpp>", "<limpet/detail/slots.hpp>")
+        self.header("pins/local", "<limpet/types.hpp>", "<vector>")
         self.header("pins/sharded", "<limpet/pins/local.hpp>", "<mutex>")
         self.header("scorers/weighted", "<limpet/types.hpp>")
         self.header("limpet", "<limpet/pins/sharded.hpp>", "<limpet/scorers/weighted.hpp>")
@@ -107,14 +109,20 @@ class IncludeLevels(Tree):
         self.header("pins/local", "<limpet/pins/sharded.hpp>")
         self.only_problem(include_levels, "limpet/pins/local.hpp", "up or sideways")
 
+    def test_detail_of_the_same_level_belongs_to_the_folder_it_lies_in(self) -> None:
+        self.header("pins/local", "<limpet/detail/slots.hpp>")
+        self.only_problem(include_levels, "limpet/pins/local.hpp", "up or sideways")
+
     def test_a_part_in_detail_and_its_whole_may_include_each_other_only(self) -> None:
-        lists = LISTS.replace("limpet/detail/slots.hpp", "limpet/detail/local_more.hpp")
-        self.write("include/CMakeLists.txt", lists)
-        self.header("detail/local_more", "<limpet/pins/local.hpp>")
-        self.header("pins/local", "<limpet/detail/local_more.hpp>")
+        self.header("detail/slots", "<limpet/fleet.hpp>")
+        self.only_problem(include_levels, "limpet/detail/slots.hpp", "up or sideways")
+        (self.root / "include/limpet/detail/slots.hpp").unlink()
+        self.write("include/CMakeLists.txt", LISTS.replace("detail/slots", "detail/fleet_more"))
+        self.header("detail/fleet_more", "<limpet/fleet.hpp>")
+        self.header("fleet", "<limpet/detail/fleet_more.hpp>")
         self.assertEqual(include_levels.problems(self.root), [])
-        self.header("detail/local_more", "<limpet/pins/sharded.hpp>")
-        self.only_problem(include_levels, "limpet/detail/local_more.hpp", "up or sideways")
+        self.header("detail/fleet_more", "<limpet/pins/local.hpp>")
+        self.only_problem(include_levels, "limpet/detail/fleet_more.hpp", "up or sideways")
 
     def test_the_core_must_not_include_a_room(self) -> None:
         self.header("limpet", "<limpet/fmt.hpp>")

@@ -21,7 +21,7 @@ folder=$2
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 source=$(cd -- "$here/../.." && pwd)
 export CXX=${CXX:-c++}
-version=$(sed -n 's/.*version = "\([0-9.]*\)".*/\1/p' "$source/include/limpet/version.hpp")
+version=$(sed -n 's/.*version_string = "\([0-9.]*\)".*/\1/p' "$source/include/limpet/version.hpp")
 
 rm -rf -- "$folder"
 mkdir -p -- "$folder"
