@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import sys
-import xml.etree.ElementTree as xml
+import xml.etree.ElementTree as ET
 from pathlib import Path
 
 Counts = tuple[int, int, int]  # passed, failed, skipped
@@ -47,7 +47,7 @@ def _cases(output: str) -> Counts | None:
     return None
 
 
-def _entry(case: xml.Element) -> Counts:
+def _entry(case: ET.Element) -> Counts:
     broken = case.find("failure") is not None or case.find("error") is not None
     skipped = case.find("skipped")
     if skipped is not None and case.get("status") == "notrun":
@@ -62,7 +62,7 @@ def _entry(case: xml.Element) -> Counts:
 
 
 def count(file: Path) -> Counts:
-    entries = [_entry(case) for case in xml.parse(file).getroot().iter("testcase")]
+    entries = [_entry(case) for case in ET.parse(file).getroot().iter("testcase")]
     passed, failed, skipped = (sum(entry[kind] for entry in entries) for kind in range(3))
     return passed, failed, skipped
 

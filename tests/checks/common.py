@@ -19,7 +19,7 @@ _GENERATED = {"build", "dist", "__pycache__"}
 
 
 def files(root: Path) -> list[Path]:
-    """Files that belong to the project: what git does not ignore or, without git, what no build made."""
+    """The files of the project: what git does not ignore or, without git, what no build made."""
     listed = subprocess.run(
         ["git", "-C", str(root), "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         capture_output=True,
@@ -32,14 +32,14 @@ def files(root: Path) -> list[Path]:
         found = {
             path
             for path in root.rglob("*")
-            if not _GENERATED & set(part for part in path.relative_to(root).parts)
+            if not _GENERATED & set(path.relative_to(root).parts)
             and not any(part.startswith(".git") for part in path.relative_to(root).parts[:-1])
         }
     return sorted(path for path in found if path.is_file())
 
 
 def header_lists(root: Path) -> dict[str, list[str]]:
-    """The lists of include/CMakeLists.txt, in order: {"L0": ["limpet/types.hpp", ...], "FMT": ...}."""
+    """The lists of include/CMakeLists.txt: {"L0": ["limpet/types.hpp", ...], "FMT": ...}."""
     text = (root / HEADER_LIST).read_text(encoding="utf-8")
     text = re.sub(r"#[^\n]*", "", text)
     lists = re.findall(r"\bset\(LIMPET_(\w+)_HEADERS\b([^)]*)\)", text)

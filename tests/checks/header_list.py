@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every header under include/ stands in exactly one list of include/CMakeLists.txt, and each exists.
+"""Every header under include/ stands in one list of include/CMakeLists.txt, and each exists.
 
-The lists decide what is installed, verified to compile alone, and linked in two translation units: a
-header that is in none would be missing for users only.
+The lists decide what is installed, verified to compile alone, and linked in two translation units:
+a header that is in none would be missing for users only.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ def problems(root: Path) -> list[str]:
         if path.suffix == ".hpp" and include in path.parents
     }
     return [
-        *(f"include/{name} is in no list of {common.HEADER_LIST}" for name in present - set(listed)),
+        *(
+            f"include/{name} is in no list of {common.HEADER_LIST}"
+            for name in present - set(listed)
+        ),
         *(f"{common.HEADER_LIST} lists {name}, which is absent" for name in set(listed) - present),
         *(f"{common.HEADER_LIST} lists {name} twice" for name in listed if listed[name] > 1),
     ]

@@ -4,9 +4,9 @@
 Levels are the lists L0 to L4 of include/CMakeLists.txt; every other list there is an optional room.
 A header may include lower levels and, of its own level, what is listed before it in its own folder,
 of which detail/ is a part. A detail/ header named after another one (detail/fleet_booking.hpp,
-fleet.hpp) is a part of it: the two may include each other. The umbrella limpet.hpp may include every
-level. A room may include the core, its own headers and its own package; nothing else includes a
-room. L0 to L3 leave out the heavy headers of the standard library.
+fleet.hpp) is a part of it: the two may include each other. The umbrella limpet.hpp may include
+every level. A room may include the core, its own headers and its own package; nothing else includes
+a room. L0 to L3 leave out the heavy headers of the standard library.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ def _is_part_of(part: str, whole: str) -> bool:
     return near and path.name.startswith(PurePosixPath(whole).stem + "_")
 
 
-def _may_include(header: str, other: str, lists: dict[str, list[str]], home: dict[str, str]) -> bool:
+def _may_include(
+    header: str, other: str, lists: dict[str, list[str]], home: dict[str, str]
+) -> bool:
     own, target = home[header], home[other]
     if not _LEVEL.fullmatch(own):
         return target == own or _LEVEL.fullmatch(target) is not None

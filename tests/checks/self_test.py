@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shows that every check can fail: each runs on a small tree that is right, then on damaged ones."""
+"""Shows that every check can fail: each runs on a tree that is right, then on damaged ones."""
 
 from __future__ import annotations
 
@@ -54,7 +54,9 @@ class Tree(unittest.TestCase):
         self.header("fmt", "<limpet/limpet.hpp>", "<fmt/format.h>", "<string>")
         self.write("examples/quickstart.cpp", SPDX_CPP + "//\n// A preface.\nint main() {\n}\n")
         self.write("examples/quickstart.py", '# SPDX\n"""A preface."""\n\nimport limpet\n')
-        self.write("README.md", "# x\n```cpp\nint main() {\n}\n```\n```python\nimport limpet\n```\n")
+        self.write(
+            "README.md", "# x\n```cpp\nint main() {\n}\n```\n```python\nimport limpet\n```\n"
+        )
 
     def write(self, name: str, text: str) -> None:
         path = self.root / name
@@ -187,7 +189,9 @@ class Spdx(Tree):
 
 class MachinePaths(Tree):
     def test_ordinary_paths_pass(self) -> None:
-        self.write("a.sh", "/usr/bin/env $HOME/work/x ${root}/work/ https://x.org/home/y build/root/x")
+        self.write(
+            "a.sh", "/usr/bin/env $HOME/work/x ${root}/work/ https://x.org/home/y build/root/x"
+        )
         self.assertEqual(machine_paths.problems(self.root), [])
 
     def test_a_path_of_one_machine_fails(self) -> None:
@@ -213,7 +217,9 @@ class ReadmeCode(Tree):
         readme = (self.root / "README.md").read_text(encoding="utf-8")
         self.write("README.md", readme + "```cpp\nscore();\nmore();\n```\n")
         self.only_problem(readme_code, "in no example", "score();")
-        self.write("examples/custom_policy.cpp", SPDX_CPP + "void f() {\n  score();\n  more();\n}\n")
+        self.write(
+            "examples/custom_policy.cpp", SPDX_CPP + "void f() {\n  score();\n  more();\n}\n"
+        )
         self.assertEqual(readme_code.problems(self.root), [])
 
     def test_a_missing_block_file_or_readme_fails(self) -> None:
@@ -244,11 +250,15 @@ class CompileFail(Tree):
 
     def driver(self, text: str, *, plain: int, expect_fail: int, says: str) -> list[str]:
         self.write("case.cpp", text)
-        script = f'case "$*" in *EXPECT_FAIL*) echo "{says}"; exit {expect_fail};; esac; exit {plain}'
+        script = (
+            f'case "$*" in *EXPECT_FAIL*) echo "{says}"; exit {expect_fail};; esac; exit {plain}'
+        )
         return compile_fail.problems(self.root / "case.cpp", ["sh", "-c", script, "sh"])
 
     def test_a_promised_message_passes(self) -> None:
-        found = self.driver("// expect: say noexcept\n", plain=0, expect_fail=1, says="say noexcept!")
+        found = self.driver(
+            "// expect: say noexcept\n", plain=0, expect_fail=1, says="say noexcept!"
+        )
         self.assertEqual(found, [])
 
     def test_another_message_fails(self) -> None:
@@ -280,7 +290,8 @@ All tests passed (3 assertions in 2 test cases)
 <testcase name="core: b" status="fail"><failure message=""/><system-out>
 test cases: 5 | 3 passed | 2 failed
 </system-out></testcase>
-<testcase name="core: c" status="fail"><failure message=""/><system-out>terminate called</system-out></testcase>
+<testcase name="core: c" status="fail"><failure message=""/>
+<system-out>terminate called</system-out></testcase>
 <testcase name="checks" status="run"><system-out>Ran 7 tests in 0.1s
 
 OK (skipped=1)
@@ -307,7 +318,8 @@ class Count(Tree):
         return count.count(self.root / "results.xml")
 
     def test_catch_unittest_and_plain_entries_of_ctest_are_counted(self) -> None:
-        # passed: a 1, b 3, checks 6, odr 1, v3 3; failed: b 2, c 1, gone 1; skipped: a, checks, v3 twice
+        # passed: a 1, b 3, checks 6, odr 1, v3 3; failed: b 2, c 1, gone 1;
+        # skipped: a 1, checks 1, v3 1, v3 skipped 1
         self.assertEqual(self.counted(CTEST), (14, 4, 4))
 
     def test_pytest_is_counted(self) -> None:
