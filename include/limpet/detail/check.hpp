@@ -24,7 +24,9 @@ constexpr void require(bool holds, std::string_view field, const T& value, std::
     if constexpr (requires { std::to_string(value); }) {
       refuse(field, std::to_string(value), why);
     } else {
-      refuse(field, "\"" + std::string(value) + "\"", why);
+      std::string quoted = "\"";
+      quoted.append(value).push_back('"');
+      refuse(field, quoted, why);
     }
   }
 }
