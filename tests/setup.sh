@@ -20,7 +20,7 @@ limpet_needs='
 build  | needed | g++                        | command g++
 build  | needed | cmake                      | cmake
 build  | needed | make                       | command make ninja
-tests  | needed | catch2                     | header catch2/catch_test_macros.hpp catch2/catch.hpp
+tests  | useful | catch2                     | header catch2/catch_test_macros.hpp catch2/catch.hpp
 tests  | needed | pkg-config                 | command pkg-config
 tests  | useful | libfmt-dev                 | header fmt/format.h
 tests  | useful | libsimdjson-dev            | header simdjson.h
@@ -28,7 +28,7 @@ tests  | useful | libboost-dev               | header boost/beast.hpp
 tests  | useful | clang-14 libclang-rt-14-dev| clang
 tests  | useful | clang-format-19            | command clang-format-19
 tests  | useful | shellcheck                 | command shellcheck
-bench  | needed | libbenchmark-dev           | header benchmark/benchmark.h
+bench  | useful | libbenchmark-dev           | header benchmark/benchmark.h
 python | needed | python3-venv python3-dev   | python
 '
 
@@ -100,14 +100,16 @@ limpet_missing() {
 }
 
 limpet_apt_install() {
-  local packages
+  local packages log=$limpet_root/build/logs/apt.log
+  mkdir -p "$limpet_root/build/logs"
   export DEBIAN_FRONTEND=noninteractive
-  apt-get update -qq || echo "apt-get update failed; trying with the lists that are there" >&2
+  apt-get update -q >"$log" 2>&1 ||
+    echo "apt-get update failed; trying with the lists that are there" >&2
   # Each line on its own, so that a package this release lacks costs only itself.
   while IFS='|' read -r _ packages; do
     # shellcheck disable=SC2086 # several names
-    apt-get install -qq -y -o Dpkg::Use-Pty=0 --no-install-recommends $packages </dev/null >/dev/null ||
-      echo "could not install $packages" >&2
+    apt-get install -y --no-install-recommends $packages </dev/null >>"$log" 2>&1 ||
+      { echo "could not install $packages:" && tail -n 5 "$log"; } >&2
   done
 }
 
@@ -152,7 +154,7 @@ setup() {
     echo "missing packages; on Debian or Ubuntu, as root:" >&2
     echo "  apt-get install --no-install-recommends $(cut -d'|' -f2 <<<"$missing" | paste -sd' ')" >&2
     if grep -q '^needed' <<<"$missing"; then return 1; fi
-    echo "going on without; what needs them is skipped" >&2
+    echo "going on without; CMake fetches what it can, what needs the rest is skipped" >&2
   fi
   if [[ " $* " == *" python "* ]]; then
     limpet_make_venv || return 1
