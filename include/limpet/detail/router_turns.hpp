@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Router's bodies, first half: a turn from its key to its lease and back.
+//
+// A decision is founded on loads read without locks. Booking it checks under the chosen replica's
+// lock that they still hold and decides anew if not, so a hundred first turns from a hundred
+// threads spread as evenly as from one. The pin comes after the slot: a store's answer may be that
+// another turn has won, and then the slot is given back and this one goes there.
+#pragma once
+
+#include <limpet/router.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+
+namespace limpet {
+
+// Under a storm of turns the loads may change for as long as the storm lasts: from then on a
+// slightly old one is good enough.
+inline constexpr int max_decisions_a_turn = 64;
+
+template <PinStore P, LoadScorer S, OverflowRule O, MetricsParser M, Clock C>
+Lease Router<P, S, O, M, C>::route(const Turn& turn) {
+  const Keys keys = keys_of(turn);
+  Decision decision{.has_key = keys.turn.has_value(),
+                    .side_call = turn.side_call,
+                    .prompt_tokens = turn.prompt_tokens};
+  decision.key = keys.turn.value_or(KeyHash{});
+  const Instant now = clock_.now();
+  if (!can_serve(turn)) [[unlikely]] {
+    const auto pinned = keys.turn ? detail::peek(pins_, *keys.turn, now) : std::nullopt;
+    if (pinned && fleet_.is_current(pinned->home)) decision.home = pinned->home;
+    return without_replica(decision, Outcome::refused);
+  }
+  if (affinity() == Affinity::off) [[unlikely]]
+    return without_replica(decision, Outcome::unrouted);
+
+  const bool follows = keys.turn && !turn.side_call && !Decider::client_named(fleet_, turn);
+  Booking booking{.tokens = turn.prompt_tokens != 0
+                                ? own_context(turn.prompt_tokens)
+                                : mean_context_.load(std::memory_order_relaxed)};
+  if (follows) {
+    booking.opened = detail::open_turn(pins_, *keys.turn, now, booking.tokens);
+    if (booking.opened) booking.pinned = booking.opened->before;
+  } else if (keys.turn) {
+    booking.pinned = detail::peek(pins_, *keys.turn, now);
+  }
+  const std::optional<Conversation> parent = parent_of(keys, booking.pinned, now);
+
+  for (int tries = 1;; ++tries) {
+    const std::uint64_t draw = draws_.load(std::memory_order_relaxed);
+    decision = Decider(fleet_, scorer_, overflow_, turn, now, draw)
+                   .decide(keys.turn, booking.pinned, parent);
+    if (!decision.replica) {
+      abandon(booking, decision, now);
+      return without_replica(decision, Outcome::refused);
+    }
+    const std::uint64_t tokens = turn.prompt_tokens != 0 ? turn.prompt_tokens
+                                 : booking.opened        ? booking.opened->counted_tokens
+                                                         : booking.tokens;
+    const std::uint32_t at_most =
+        tries < max_decisions_a_turn ? decision.in_flight_seen : UINT32_MAX;
+    if (decision.outcome == Outcome::sticky && follows && !booking.at_home) {
+      const Fleet::Opening opening{*booking.opened, decision.home};
+      if (!fleet_.take(decision.replica, at_most, decision.outcome, tokens, now, &opening))
+        continue;
+      return leased(decision, &booking, tokens);
+    }
+    if (!fleet_.take(decision.replica, at_most, decision.outcome, tokens, now)) continue;
+    if (decision.outcome != Outcome::sticky && decision.outcome != Outcome::client_pinned) {
+      draws_.fetch_add(1, std::memory_order_relaxed);
+    }
+    if (!follows) return leased(decision, nullptr, tokens);
+    if (settle(decision, booking, now) == Settled::yes) return leased(decision, &booking, tokens);
+    fleet_.untake(decision.replica, decision.outcome, tokens);
+  }
+}
+
+template <PinStore P, LoadScorer S, OverflowRule O, MetricsParser M, Clock C>
+Decision Router<P, S, O, M, C>::plan(const Turn& turn) const {
+  const Keys keys = keys_of(turn);
+  if (affinity() == Affinity::off && can_serve(turn)) {
+    return {.key = keys.turn.value_or(KeyHash{}),
+            .outcome = Outcome::unrouted,
+            .reason = Reason::affinity_off,
+            .has_key = keys.turn.has_value(),
+            .side_call = turn.side_call,
+            .prompt_tokens = turn.prompt_tokens};
+  }
+  const Instant now = clock_.now();
+  std::optional<Conversation> pinned;
+  if (keys.turn) pinned = detail::peek(pins_, *keys.turn, now);
+  return Decider(fleet_, scorer_, overflow_, turn, now, draws_.load(std::memory_order_relaxed))
+      .decide(keys.turn, pinned, parent_of(keys, pinned, now));
+}
+
+template <PinStore P, LoadScorer S, OverflowRule O, MetricsParser M, Clock C>
+Lease Router<P, S, O, M, C>::commit(const Decision& planned) {
+  Decision decision = planned;
+  if (!decision.replica) return without_replica(decision, decision.outcome);
+
+  const Instant now = clock_.now();
+  Booking booking{.tokens = decision.prompt_tokens != 0
+                                ? own_context(decision.prompt_tokens)
+                                : mean_context_.load(std::memory_order_relaxed)};
+  const bool follows =
+      decision.has_key && !decision.side_call && decision.outcome != Outcome::client_pinned;
+  if (follows) booking.opened = detail::open_turn(pins_, decision.key, now, booking.tokens);
+  if (booking.opened) booking.pinned = booking.opened->before;
+  const std::uint64_t tokens = decision.prompt_tokens != 0 ? decision.prompt_tokens
+                               : booking.opened            ? booking.opened->counted_tokens
+                                                           : booking.tokens;
+  if (fleet_.state(decision.replica) == ReplicaState::removed ||
+      !fleet_.take(decision.replica, UINT32_MAX, decision.outcome, tokens, now)) {
+    abandon(booking, decision, now);
+    return without_replica(decision, Outcome::refused);
+  }
+  if (decision.outcome != Outcome::sticky && decision.outcome != Outcome::client_pinned) {
+    draws_.fetch_add(1, std::memory_order_relaxed);
+  }
+  if (!follows) return leased(decision, nullptr, tokens);
+
+  const bool pins = decision.outcome == Outcome::placed || decision.outcome == Outcome::moved;
+  Settled settled = Settled::pinned_elsewhere;
+  if (!booking.pinned) {
+    if (decision.outcome == Outcome::spilled)
+      return leased(decision, nullptr, tokens);  // its pin is gone since
+    settled = pin_anew(decision, booking, now);
+  } else if (const Home current = booking.pinned->home;
+             current.replica == decision.replica && fleet_.is_current(current)) {
+    open_at(current, booking, now);
+    decision.home = current;
+    settled = Settled::yes;
+  } else if (decision.outcome == Outcome::spilled ||
+             (pins && (current == decision.previous || !fleet_.is_current(current)))) {
+    settled = settle(decision, booking, now);
+  }
+  if (settled == Settled::pinned_elsewhere) {
+    fleet_.recount(decision.replica, decision.outcome, Outcome::spilled);
+    decision.outcome = Outcome::spilled;
+    decision.reason = Reason::committed_elsewhere;
+    if (!booking.pinned) return leased(decision, nullptr, tokens);
+    decision.home = booking.pinned->home;
+    open_at(decision.home, booking, now, detail::Counter::spilled_out);
+  }
+  return leased(decision, &booking, tokens);
+}
+
+// Makes the pins agree with a decision whose slot is taken.
+template <PinStore P, LoadScorer S, OverflowRule O, MetricsParser M, Clock C>
+auto Router<P, S, O, M, C>::settle(Decision& decision, Booking& booking, Instant now) -> Settled {
+  if (decision.outcome == Outcome::sticky) return Settled::yes;  // booked at home already
+  if (decision.outcome == Outcome::spilled) {
+    decision.home = booking.pinned->home;
+    open_at(decision.home, booking, now, detail::Counter::spilled_out);
+    return Settled::yes;
+  }
+  if (!booking.pinned) return pin_anew(decision, booking, now);
+
+  const Home left = booking.pinned->home;
+  open_at(left, booking, now);
+  const Home desired = fleet_.home_at(decision.replica);
+  if (const auto conversation =
+          detail::repin(pins_, decision.key, left, desired, now, booking.opened->counted_tokens)) {
+    fleet_.leave(left, *conversation, now);
+    fleet_.enter(desired, *conversation, now);
+    decision.home = desired;
+    return Settled::yes;
+  }
+  booking.pinned = detail::peek(pins_, decision.key, now);
+  if (!booking.pinned) {
+    booking.opened.reset();  // evicted meanwhile, and its turns forgotten with it
+    booking.at_home = false;
+  }
+  return Settled::pinned_elsewhere;
+}
+
+template <PinStore P, LoadScorer S, OverflowRule O, MetricsParser M, Clock C>
+auto Router<P, S, O, M, C>::pin_anew(Decision& decision, Booking& booking, Instant now) -> Settled {
+  const Home desired = fleet_.home_at(decision.replica);
+  booking.opened = detail::pin_turn(pins_, decision.key, desired, now, booking.tokens);
+  booking.pinned = booking.opened->before;
+  if (const auto& gone = booking.opened->evicted) {
+    fleet_.leave(gone->home, *gone, now);
+    (booking.opened->renewed ? expired_ : evicted_).fetch_add(1, std::memory_order_relaxed);
+  }
+  if (booking.pinned->home != desired) return Settled::pinned_elsewhere;
+  open_at(desired, booking, now);
+  decision.home = desired;
+  return Settled::yes;
+}
+
+template <PinStore P, LoadScorer S, OverflowRule O, MetricsParser M, Clock C>
+void Router<P, S, O, M, C>::open_at(Home home, Booking& booking, Instant now,
+                                    std::optional<detail::Counter> count) noexcept {
+  if (!booking.at_home) fleet_.open(home, *booking.opened, now, count);
+  booking.at_home = true;
+}
+
+// A turn that counts in the store got no slot: it ends where it began.
+template <PinStore P, LoadScorer S, OverflowRule O, MetricsParser M, Clock C>
+void Router<P, S, O, M, C>::abandon(const Booking& booking, const Decision& decision, Instant now) {
+  if (!booking.opened) return;
+  if (!booking.at_home) fleet_.open(booking.opened->before.home, *booking.opened, now);
+  const detail::TurnTie tie{decision.key, booking.opened->before.home, booking.opened->ticket,
+                            booking.opened->counted_tokens};
+  if (const auto closed = detail::close_turn(pins_, tie, now, 0, TurnEnd::keep_pin))
+    fleet_.close(*closed, now);
+}
+
+template <PinStore P, LoadScorer S, OverflowRule O, MetricsParser M, Clock C>
+Lease Router<P, S, O, M, C>::leased(const Decision& decision, const Booking* booking,
+                                    std::uint64_t tokens) noexcept {
+  Lease lease;
+  lease.decision_ = decision;
+  lease.tokens_ = tokens;
+  if (booking != nullptr) {
+    lease.tie_ = {decision.key, decision.home, booking->opened->ticket,
+                  booking->opened->counted_tokens};
+    lease.follows_ = true;
+  }
+  lease.end_turn_ = [](void* router, const Lease& ended, Lease::End how,
+                       const Usage* usage) noexcept {
+    static_cast<Router*>(router)->end_turn(ended, how, usage);
+  };
+  lease.router_.store(this, std::memory_order_release);
+  return lease;
+}
+
+template <PinStore P, LoadScorer S, OverflowRule O, MetricsParser M, Clock C>
+Lease Router<P, S, O, M, C>::without_replica(Decision decision, Outcome outcome) noexcept {
+  (outcome == Outcome::unrouted ? unrouted_ : refused_).fetch_add(1, std::memory_order_relaxed);
+  decision.replica = {};
+  decision.outcome = outcome;
+  decision.reason = outcome == Outcome::unrouted ? Reason::affinity_off : Reason::no_replica;
+  Lease lease;
+  lease.decision_ = decision;
+  return lease;
+}
+
+template <PinStore P, LoadScorer S, OverflowRule O, MetricsParser M, Clock C>
+void Router<P, S, O, M, C>::end_turn(const Lease& lease, Lease::End how,
+                                     const Usage* usage) noexcept {
+  const Instant now = clock_.now();
+  const std::uint32_t context = usage != nullptr && usage->prompt_tokens != 0
+                                    ? own_context(usage->prompt_tokens + usage->completion_tokens)
+                                    : 0;
+  std::optional<TurnClosed> closed;
+  if (lease.follows_) {
+    const bool first_failed = how == Lease::End::fail && lease.outcome() == Outcome::placed;
+    closed = detail::close_turn(pins_, lease.tie_, now, context,
+                                first_failed ? TurnEnd::unpin_if_first : TurnEnd::keep_pin);
+    if (closed && closed->unpinned) unpinned_.fetch_add(1, std::memory_order_relaxed);
+    if (context != 0) learn_context(context);
+  }
+  fleet_.release(lease.replica(), lease.tokens_, now, closed ? &*closed : nullptr,
+                 how == Lease::End::fail ? std::optional(detail::Counter::failed) : std::nullopt);
+}
+
+template <PinStore P, LoadScorer S, OverflowRule O, MetricsParser M, Clock C>
+auto Router<P, S, O, M, C>::keys_of(const Turn& turn) const noexcept -> Keys {
+  const auto hashed = [&](const Key& key) -> std::optional<KeyHash> {
+    if (!key.has_value()) return std::nullopt;
+    return key.is_hash() ? key.hash() : hasher_(key.text());
+  };
+  Keys keys;
+  if (turn.key.has_value() && turn.parent.has_value() &&
+      options_.parent_hint == ParentHint::with_parent) {
+    keys.turn = hashed(turn.parent);
+    return keys;
+  }
+  keys.turn = hashed(turn.key);
+  if (keys.turn && options_.parent_hint == ParentHint::prefer_parent)
+    keys.parent = hashed(turn.parent);
+  return keys;
+}
+
+template <PinStore P, LoadScorer S, OverflowRule O, MetricsParser M, Clock C>
+std::optional<Conversation> Router<P, S, O, M, C>::parent_of(
+    const Keys& keys, const std::optional<Conversation>& pinned, Instant now) const {
+  if (!keys.parent || (pinned && fleet_.is_current(pinned->home))) return std::nullopt;
+  return detail::peek(pins_, *keys.parent, now);
+}
+
+template <PinStore P, LoadScorer S, OverflowRule O, MetricsParser M, Clock C>
+bool Router<P, S, O, M, C>::can_serve(const Turn& turn) const noexcept {
+  if (turn.exclude.empty()) [[likely]]
+    return fleet_.serving() > 0;
+  for (std::uint32_t i = 0; i < fleet_.size(); ++i) {
+    const ReplicaId id = fleet_.id_of(i);
+    if (fleet_.state(id) <= ReplicaState::draining &&
+        std::find(turn.exclude.begin(), turn.exclude.end(), id) == turn.exclude.end()) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// A conversation's own part of a context: without the prefix that all of the pool share. Never 0,
+// which means unknown.
+template <PinStore P, LoadScorer S, OverflowRule O, MetricsParser M, Clock C>
+std::uint32_t Router<P, S, O, M, C>::own_context(std::uint64_t tokens) const noexcept {
+  const std::uint64_t shared = std::min(options_.shared_prefix_tokens, tokens - 1);
+  return static_cast<std::uint32_t>(std::min<std::uint64_t>(tokens - shared, UINT32_MAX));
+}
+
+// The mean follows slowly, by a sixteenth. Two threads may overwrite each other's step: it stays a
+// mean.
+template <PinStore P, LoadScorer S, OverflowRule O, MetricsParser M, Clock C>
+void Router<P, S, O, M, C>::learn_context(std::uint32_t tokens) noexcept {
+  const std::uint32_t mean = mean_context_.load(std::memory_order_relaxed);
+  const std::int64_t step = (std::int64_t{tokens} - std::int64_t{mean}) / 16;
+  const std::uint32_t next =
+      mean == 0 ? tokens : static_cast<std::uint32_t>(std::int64_t{mean} + step);
+  if (next != mean) mean_context_.store(next, std::memory_order_relaxed);
+}
+
+}  // namespace limpet

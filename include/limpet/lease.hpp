@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Lease: one turn's slot on a replica, returned exactly once.
+//
+// finish() when the engine answered, cancel() when the caller hung up, fail() when the replica
+// failed the turn; the destructor returns what none of them did, as cancel() does. Only the first
+// call counts, from whatever thread it comes; the later ones do nothing. Movable, one type for
+// every Router<>, no allocation. It must not outlive its router.
+#pragma once
+
+#include <limpet/detail/turns_of.hpp>
+#include <limpet/fwd.hpp>
+#include <limpet/types.hpp>
+
+#include <atomic>
+#include <cstdint>
+#include <utility>
+
+namespace limpet {
+
+class Lease {
+ public:
+  Lease() noexcept = default;
+  Lease(Lease&& other) noexcept { take(other); }
+  Lease& operator=(Lease&& other) noexcept {
+    if (this != &other) {
+      cancel();
+      take(other);
+    }
+    return *this;
+  }
+  ~Lease() { cancel(); }
+
+  // Where to send the turn; none where it was refused or is not routed.
+  [[nodiscard]] ReplicaId replica() const noexcept { return decision_.replica; }
+  [[nodiscard]] Outcome outcome() const noexcept { return decision_.outcome; }
+  [[nodiscard]] const Decision& decision() const noexcept { return decision_; }
+
+  // Whether there is a replica to send to. Stays true after the lease has ended.
+  [[nodiscard]] explicit operator bool() const noexcept { return decision_.replica.has_value(); }
+
+  // Whether the slot is still held.
+  [[nodiscard]] bool held() const noexcept {
+    return router_.load(std::memory_order_acquire) != nullptr;
+  }
+
+  // The engine answered; `usage` is what it said of the tokens.
+  void finish(const Usage& usage) noexcept { end(End::finish, &usage); }
+  void finish() noexcept { end(End::finish, nullptr); }
+
+  // The caller does not want the answer any more. The pin stays.
+  void cancel() noexcept { end(End::cancel, nullptr); }
+
+  // The replica did not serve the turn. The pin of a conversation's first turn goes if no other
+  // turn used it meanwhile, so that a second try is free to choose; any other pin stays, since one
+  // failure does not empty a cache.
+  void fail() noexcept { end(End::fail, nullptr); }
+
+  enum class End : std::uint8_t { finish, cancel, fail };
+
+ private:
+  template <PinStore, LoadScorer, OverflowRule, MetricsParser, Clock>
+  friend class Router;
+
+  using EndTurn = void (*)(void* router, const Lease& lease, End how, const Usage* usage) noexcept;
+
+  void end(End how, const Usage* usage) noexcept {
+    if (router_.load(std::memory_order_relaxed) == nullptr) return;
+    if (void* const router = router_.exchange(nullptr, std::memory_order_acq_rel)) {
+      end_turn_(router, *this, how, usage);
+    }
+  }
+
+  void take(Lease& other) noexcept {
+    router_.store(other.router_.exchange(nullptr, std::memory_order_acq_rel),
+                  std::memory_order_release);
+    end_turn_ = other.end_turn_;
+    decision_ = other.decision_;
+    tie_ = other.tie_;
+    tokens_ = other.tokens_;
+    follows_ = other.follows_;
+  }
+
+  std::atomic<void*> router_ = nullptr;  // null once the slot is returned
+  EndTurn end_turn_ = nullptr;
+  Decision decision_{};
+  detail::TurnTie tie_{};
+  std::uint64_t tokens_ = 0;  // booked as in flight
+  bool follows_ = false;      // the turn counts as one of its conversation
+};
+
+}  // namespace limpet
