@@ -26,6 +26,11 @@
 
 namespace limpet::sim {
 
+// What vllm:prefix_cache_queries and _hits count. Until vllm-project/vllm #48860 (merged in July 2026)
+// every look-up of a waiting request did, one a step, so that a queue showed the hits of the request
+// at its head, over and over; since then each request counts once, when it is admitted.
+enum class HitCounting : std::uint8_t { each_request, each_lookup };
+
 struct EngineProfile {
   std::string name;
   std::uint64_t kv_tokens = 32'768;  // capacity of the KV cache
@@ -34,7 +39,10 @@ struct EngineProfile {
   std::uint32_t max_num_batched_tokens = 2'048;
   StepTime step;
   double front_end = 0;  // s from the client to the scheduler: network, parsing, tokenising
-  double slowdown = 1;   // of every step: 1.1 is a replica that is 10 % slower than its profile
+  double front_end_spread =
+      0;  // a share: a turn's time there is uniform in front_end x (1 +- spread)
+  HitCounting hit_counting = HitCounting::each_request;
+  double slowdown = 1;  // of every step: 1.1 is a replica that is 10 % slower than its profile
 };
 
 struct Request {
@@ -178,17 +186,18 @@ class Engine {
       const std::uint64_t hit_tokens = hits_.size() * std::uint64_t{profile_.block_tokens};
       const auto idle = static_cast<std::size_t>(std::count_if(
           hits_.begin(), hits_.end(), [this](BlockId id) { return !cache_.held(id); }));
-      if (blocks_for(sequence.known()) - hits_.size() + idle > cache_.free()) return;
+      const bool fits = blocks_for(sequence.known()) - hits_.size() + idle <= cache_.free();
+      if (!sequence.preempted && (fits || profile_.hit_counting == HitCounting::each_lookup)) {
+        totals_.prefix_queries += sequence.known();
+        totals_.prefix_hits += hit_tokens;
+      }
+      if (!fits) return;
 
       cache_.hold(hits_);
       sequence.blocks = hits_;
       sequence.published = hits_.size();
       sequence.computed = hit_tokens;
-      if (!sequence.preempted) {
-        sequence.cached = hit_tokens;
-        totals_.prefix_queries += sequence.known();
-        totals_.prefix_hits += hit_tokens;
-      }
+      if (!sequence.preempted) sequence.cached = hit_tokens;
       const std::uint64_t wanted = std::min(sequence.known() - hit_tokens, budget);
       [[maybe_unused]] const bool grown = grow(slot, wanted);
       assert(grown);
