@@ -95,8 +95,10 @@ class LocalPins {
                                                  Instant now) noexcept {
     const std::uint32_t at = find_live(key, now);
     if (at == none || entries_[at].conversation.home != expected) return std::nullopt;
-    const Conversation before = entries_[at].conversation;
-    entries_[at].conversation.home = desired;
+    Conversation& conversation = entries_[at].conversation;
+    const Conversation before = conversation;
+    conversation.home = desired;
+    conversation.turns = conversation.in_flight;  // of the new pin: those that may be using it
     return before;
   }
 
