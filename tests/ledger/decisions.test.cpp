@@ -52,7 +52,7 @@ TEST_CASE("a record tells what the router was told, and what it decided") {
   recorder.set_affinity(Affinity::off);
 
   const std::vector<std::string> expected = {
-      R"({"record":"limpet decisions","version":1,"epoch":"5000000000","affinity":"on"})",
+      R"({"record":"limpet decisions","version":1,"epoch":5,"affinity":"on"})",
       R"({"t":0,"do":"add","name":"a","endpoint":"http://a","max_num_seqs":32})",
       R"({"t":0,"do":"add","name":"quoted \"b\"\u000a","endpoint":"quoted \"b\"\u000a","rank":1,"engine":"1"})",
       R"({"t":3000000,"do":"observe","endpoint":"http://a","readings":[{"engine":"","running":2,"kv_usage":0.1}]})",

@@ -9,9 +9,9 @@
 // text of anybody. `limpet replay-decisions FILE` plays a record again, with the same policies or
 // with others, and names the turns that would have gone elsewhere.
 //
-// One JSON object a line. `t` is nanoseconds since the first line's `epoch`; replicas go by name;
-// absent means unknown.
-//   {"record":"limpet decisions","version":1,"epoch":"81234000000000","affinity":"on"}
+// One JSON object a line. `t` is nanoseconds since `epoch`, whole seconds of the clock; replicas go by
+// name; absent means unknown.
+//   {"record":"limpet decisions","version":1,"epoch":81234,"affinity":"on"}
 //   {"t":0,"do":"add","name":"gpu0","endpoint":"http://gpu0:8000","max_num_seqs":32}
 //   {"t":5,"do":"route","lease":1,"key":"<32 hex>","outcome":"placed","replica":"gpu0","home":"gpu0"}
 //   {"t":9,"do":"finish","lease":1,"prompt":900,"cached":0,"completion":12}
@@ -25,6 +25,7 @@
 #include <limpet/types.hpp>
 
 #include <charconv>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <mutex>
@@ -147,11 +148,11 @@ class Recorder {
         clock_(std::move(clock)),
         write_(std::move(write)),
         real_(std::move(real)) {
-    clock_.advance_to(real_.now());
-    epoch_ = clock_.now();
-    std::string line = R"({"record":"limpet decisions","version":1,"epoch":")";
-    line += std::to_string(epoch_.time_since_epoch().count());
-    line += router_.affinity() == Affinity::on ? R"(","affinity":"on"})" : R"(","affinity":"off"})";
+    epoch_ = std::chrono::floor<std::chrono::seconds>(real_.now());
+    clock_.advance_to(epoch_);
+    std::string line = R"({"record":"limpet decisions","version":1,"epoch":)";
+    line += std::to_string(epoch_.time_since_epoch() / std::chrono::seconds(1));
+    line += router_.affinity() == Affinity::on ? R"(,"affinity":"on"})" : R"(,"affinity":"off"})";
     write_(line + "\n");
   }
 
