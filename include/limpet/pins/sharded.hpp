@@ -116,7 +116,7 @@ class ShardedPins {
       return a.conversation.last_active < b.conversation.last_active;
     };
     std::stable_sort(out.begin() + static_cast<std::ptrdiff_t>(first), out.end(), older);
-    out.resize(std::min(out.size(), first + limit));
+    if (out.size() - first > limit) out.resize(first + limit);
   }
 
   void expire(Instant now, std::vector<Conversation>& out) {
