@@ -164,6 +164,6 @@ TEMPLATE_TEST_CASE("every policy of the zoo serves a ladder to its end", "", zoo
   Simulation simulation(four, policy);
   LadderSessions sessions(1);
   const Report report = simulation.run(sessions, {.seats = 8, .seconds = 60});
-  CHECK(report.turns > 20);
+  CHECK(report.turns > 10);  // one that follows the shared prompt puts all on one replica
   for (const std::uint32_t count : policy.in_flight) CHECK(count == 0);
 }

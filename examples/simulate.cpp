@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a routing policy does to caches and queues, before it meets a GPU: a table of policies and
+// numbers of sessions on a simulated fleet of vLLM-like engines.
+//
+//   simulate                                                  the published ladder, four RTX A4000
+//   simulate --workload agents --profile rtxpro6000-llama31-8b --sessions 8,32,64
+//   simulate --workload replay=sessions.jsonl --replicas 8 --profile rtxpro6000-llama31-8b
+//   simulate --help                                           everything else
+#include <limpet/sim/plot.hpp>
+#include <limpet/sim/policies.hpp>
+#include <limpet/sim/profiles.hpp>
+#include <limpet/sim/replay.hpp>
+#include <limpet/sim/run.hpp>
+
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <fstream>
+#include <limits>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace {
+
+using namespace limpet::sim;
+
+struct Settings {
+  std::string workload = "ladder";  // ladder, agents, replay=FILE, mooncake=FILE
+  EngineProfile profile = profiles::a4000_qwen3_4b();
+  std::uint32_t replicas = 4;
+  double slow = 1.0;  // the last replica's steps take so much longer
+  std::vector<std::uint32_t> sessions;
+  double seconds = 180;
+  double think = -1;  // scale of recorded pauses, or mean pause of the ladder in s; -1: as it comes
+  double wander = 0.1;
+  double scrape = 2.0;
+  std::uint64_t seed = 1;
+  std::vector<std::string> policies = {"limpet",          "vllm-lb",         "limpet-published",
+                                       "consistent-hash", "prefix-affinity", "tokens-times-batch"};
+  bool json = false;
+  std::string svg;
+};
+
+constexpr const char* usage = R"(usage: simulate [options]
+  --workload W     ladder (default), agents, replay=FILE, mooncake=FILE
+  --profile P      one of the engine profiles below (default a4000-qwen3-4b)
+  --replicas N     (default 4)
+  --slow X         the last replica's steps take X times as long (default 1)
+  --sessions A,B   sessions at once, one run each, one after the other (default 4,8,16,24,32 or 64)
+  --seconds S      of each run, for ladder and agents (default 180)
+  --think X        ladder: mean pause in s (default 0); others: scale of the pauses (default 1)
+  --wander X       how far a replica's speed strays (default 0.1)
+  --scrape S       between two readings of the metrics page (default 2)
+  --seed N         (default 1)
+  --policies A,B   of those below, or all
+  --json           one JSON object a line instead of the table
+  --svg FILE       also a picture
+)";
+
+template <class T, class Parse>
+std::vector<T> list(const std::string& text, Parse parse) {
+  std::vector<T> values;
+  std::istringstream stream(text);
+  for (std::string item; std::getline(stream, item, ',');) values.push_back(parse(item));
+  return values;
+}
+
+double number(const std::string& text) {
+  std::size_t used = 0;
+  double value = 0;
+  try {
+    value = std::stod(text, &used);
+  } catch (const std::logic_error&) {
+  }
+  if (used == 0 || used != text.size()) throw std::invalid_argument("not a number: " + text);
+  return value;
+}
+
+std::uint32_t count(const std::string& text) {
+  const double value = number(text);
+  if (value < 1 || value > 1e6) throw std::invalid_argument("not a number of things: " + text);
+  return static_cast<std::uint32_t>(value);
+}
+
+void help() {
+  std::fputs(usage, stdout);
+  std::puts("profiles:");
+  for (const EngineProfile& profile : profiles::all()) std::printf("  %s\n", profile.name.c_str());
+  std::puts("policies:");
+  for (const PolicyName& policy : policy_names) {
+    std::printf("  %-24s %s\n", std::string(policy.name).c_str(),
+                std::string(policy.meaning).c_str());
+  }
+}
+
+Settings settings_from(int argc, char** argv) {
+  Settings s;
+  for (int i = 1; i < argc; ++i) {
+    const std::string option = argv[i];
+    const auto value = [&]() -> std::string {
+      if (++i == argc) throw std::invalid_argument(option + " needs a value");
+      return argv[i];
+    };
+    if (option == "--workload") {
+      s.workload = value();
+    } else if (option == "--profile") {
+      const std::string name = value();
+      const auto profile = profiles::find(name);
+      if (!profile) throw std::invalid_argument("no profile " + name);
+      s.profile = *profile;
+    } else if (option == "--replicas") {
+      s.replicas = count(value());
+    } else if (option == "--slow") {
+      s.slow = number(value());
+    } else if (option == "--sessions") {
+      s.sessions = list<std::uint32_t>(value(), count);
+    } else if (option == "--seconds") {
+      s.seconds = number(value());
+    } else if (option == "--think") {
+      s.think = number(value());
+    } else if (option == "--wander") {
+      s.wander = number(value());
+    } else if (option == "--scrape") {
+      s.scrape = number(value());
+    } else if (option == "--seed") {
+      s.seed = count(value());
+    } else if (option == "--policies") {
+      const std::string names = value();
+      s.policies = list<std::string>(names, [](const std::string& name) { return name; });
+      if (names == "all") {
+        s.policies.clear();
+        for (const PolicyName& policy : policy_names) s.policies.emplace_back(policy.name);
+      }
+    } else if (option == "--json") {
+      s.json = true;
+    } else if (option == "--svg") {
+      s.svg = value();
+    } else {
+      throw std::invalid_argument("unknown option " + option);
+    }
+  }
+  return s;
+}
+
+// Calls run(source, load) for each number of sessions; sources that end are begun anew for each.
+template <class Run>
+void each_step(const Settings& s, Run run) {
+  const bool endless = s.workload == "ladder" || s.workload == "agents";
+  std::vector<std::uint32_t> steps = s.sessions;
+  if (steps.empty() && endless) steps = {4, 8, 16, 24, 32};
+  if (steps.empty()) steps = {64};
+  const double scale = s.think < 0 ? 1.0 : s.think;
+  LadderSessions ladder(s.seed, {.think_mean = s.think < 0 ? 0.0 : s.think});
+  AgentSessions agents(s.seed, {.think_scale = scale, .context_limit = s.profile.kv_tokens / 2});
+  ReplayOptions recorded;
+  recorded.context_limit = std::min<std::uint64_t>(131'072, s.profile.kv_tokens / 2);
+  recorded.think_scale = scale;
+  recorded.think_limit = 300;
+  const auto file = s.workload.substr(s.workload.find('=') + 1);
+  std::vector<Session> sessions;
+  if (s.workload.starts_with("replay=")) sessions = read_agent_sessions(file, recorded);
+  if (s.workload.starts_with("mooncake=")) sessions = read_mooncake_sessions(file, recorded);
+  if (!endless && sessions.empty()) throw std::invalid_argument("no workload " + s.workload);
+  for (const std::uint32_t seats : steps) {
+    Load load{.seats = seats};
+    if (endless) load.seconds = s.seconds;
+    if (s.workload == "ladder") {
+      run(ladder, load);
+    } else if (s.workload == "agents") {
+      load.stagger = s.seconds / 4 / seats;
+      run(agents, load);
+    } else {
+      ReplaySessions source(sessions);
+      load.stagger = 1.0;
+      run(source, load);
+    }
+  }
+}
+
+int simulate(const Settings& s) {
+  std::vector<EngineProfile> fleet(s.replicas, s.profile);
+  fleet.back().slowdown = s.slow;
+  std::vector<Report> reports;
+  if (!s.json) std::fputs(table_head().c_str(), stdout);
+  for (const std::string& policy : s.policies) {
+    const bool known = with_policy(policy, [&](auto& front) {
+      Simulation simulation(fleet, front,
+                            {.scrape_interval = s.scrape, .wander = s.wander, .seed = s.seed});
+      each_step(s, [&](auto& source, const Load& load) {
+        std::fprintf(stderr, "\r%s, %u sessions ...\033[K", policy.c_str(), load.seats);
+        Report report = simulation.run(source, load);
+        report.policy = policy;
+        std::fputs("\r\033[K", stderr);
+        std::fputs((s.json ? to_json(report) + "\n" : table_row(report)).c_str(), stdout);
+        std::fflush(stdout);
+        reports.push_back(report);
+      });
+    });
+    if (!known) throw std::invalid_argument("no policy " + policy);
+  }
+  if (!s.svg.empty()) std::ofstream(s.svg) << Plot::svg(reports);
+  if (!s.json && s.policies.size() > 1) {
+    std::fputs(("\n" + advice(reports, s.policies[0], s.policies[1])).c_str(), stdout);
+  }
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    if (argc > 1 && (std::string_view(argv[1]) == "--help" || std::string_view(argv[1]) == "-h")) {
+      help();
+      return 0;
+    }
+    return simulate(settings_from(argc, argv));
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "simulate: %s\n", error.what());
+    return 2;
+  }
+}

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// All front ends of the simulator by name, for tools that let a user choose at run time.
+//
+// Names are those of the field; the classes beside them say what they do and where that comes from.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+#include <utility>
+
+#include <limpet/limpet.hpp>
+#include <limpet/sim/balancers.hpp>
+#include <limpet/sim/router_front_end.hpp>
+#include <limpet/sim/zoo.hpp>
+
+namespace limpet::sim {
+
+struct PolicyName {
+  std::string_view name;
+  std::string_view meaning;
+};
+
+inline constexpr std::array policy_names = {
+    PolicyName{"limpet", "Router<> as it comes: pins, weighted load, spill"},
+    PolicyName{"limpet-published",
+               "the rule of the published measurements: gauge unscaled, weights 1 8 1"},
+    PolicyName{"limpet-move-when-full", "Router with MoveWhenFull"},
+    PolicyName{"limpet-rendezvous", "Router with no table: rendezvous hash of the key"},
+    PolicyName{"vllm-lb", "vLLM's own balancer, mid 2026 on"},
+    PolicyName{"vllm-lb-4w", "vLLM's own balancer until then: 4 waiting + running"},
+    PolicyName{"vllm-lb-blind", "the same without counts, 0.14 to mid 2026: round robin in effect"},
+    PolicyName{"random", "any replica"},
+    PolicyName{"round-robin", "one after the other"},
+    PolicyName{"least-in-flight", "least connections"},
+    PolicyName{"power-of-two", "the less loaded of two at random"},
+    PolicyName{"consistent-hash", "ring hash of the conversation"},
+    PolicyName{"bounded-load-hash", "ring hash, no replica over 1.25 x the mean"},
+    PolicyName{"first-message-hash", "hash of the first user message"},
+    PolicyName{"sticky-fewest-sessions", "stick table, first turn where the fewest sessions are"},
+    PolicyName{"prefix-affinity", "longest known prefix unless the load is uneven"},
+    PolicyName{"tokens-times-batch", "new prefill tokens x batch size"},
+    PolicyName{"least-pending-prefill", "tokens still to be read"}};
+
+// Calls visit(front end) with a new one of that name. Returns false, without a call, if there is none.
+template <class Visit>
+bool with_policy(std::string_view name, Visit&& visit) {
+  const auto with_router = [&](auto pins, auto scorer, auto overflow) {
+    ManualClock clock;
+    Router router{std::move(pins), scorer, overflow, VllmMetrics{}, clock};
+    RouterFrontEnd front(router, clock);
+    visit(front);
+    return true;
+  };
+  const auto with = [&](auto front) {
+    visit(front);
+    return true;
+  };
+  if (name == "limpet") return with_router(ShardedPins<>{}, WeightedLoad{}, SpillAbove{});
+  if (name == "limpet-published") {
+    const WeightedLoad as_published{
+        .in_flight_weight = 1, .kv_usage_weight = 8, .live_weight = 1, .scale_gauge = false};
+    return with_router(ShardedPins<>{}, as_published, SpillAbove{});
+  }
+  if (name == "limpet-move-when-full") {
+    return with_router(ShardedPins<>{}, WeightedLoad{}, MoveWhenFull{});
+  }
+  if (name == "limpet-rendezvous") {
+    return with_router(RendezvousPins{}, WeightedLoad{}, SpillAbove{});
+  }
+  if (name == "vllm-lb") return with(VllmBalancer{});
+  if (name == "vllm-lb-4w") return with(VllmBalancer4w{});
+  if (name == "vllm-lb-blind") return with(VllmBalancerBlind{});
+  if (name == "random") return with(zoo::RandomChoice{});
+  if (name == "round-robin") return with(zoo::RoundRobinChoice{});
+  if (name == "least-in-flight") return with(zoo::LeastInFlightChoice{});
+  if (name == "power-of-two") return with(zoo::PowerOfTwoChoices{});
+  if (name == "consistent-hash") return with(zoo::ConsistentHash{});
+  if (name == "bounded-load-hash") return with(zoo::BoundedLoadHash{});
+  if (name == "first-message-hash") return with(zoo::FirstMessageHash{});
+  if (name == "sticky-fewest-sessions") return with(zoo::StickyFewestSessions{});
+  if (name == "prefix-affinity") return with(zoo::PrefixAffinity{});
+  if (name == "tokens-times-batch") return with(zoo::TokensTimesBatchSize{});
+  if (name == "least-pending-prefill") return with(zoo::LeastPendingPrefillChoice{});
+  return false;
+}
+
+}  // namespace limpet::sim
