@@ -10,7 +10,15 @@
 #include <string_view>
 #include <utility>
 
-#include <limpet/limpet.hpp>
+#include <limpet/clock.hpp>
+#include <limpet/metrics/vllm.hpp>
+#include <limpet/overflow/move_when_full.hpp>
+#include <limpet/overflow/spill_above.hpp>
+#include <limpet/pins/rendezvous.hpp>
+#include <limpet/pins/sharded.hpp>
+#include <limpet/presets.hpp>
+#include <limpet/router.hpp>
+#include <limpet/scorers/weighted.hpp>
 #include <limpet/sim/balancers.hpp>
 #include <limpet/sim/router_front_end.hpp>
 #include <limpet/sim/zoo.hpp>
@@ -59,9 +67,7 @@ bool with_policy(std::string_view name, Visit&& visit) {
   };
   if (name == "limpet") return with_router(ShardedPins<>{}, WeightedLoad{}, SpillAbove{});
   if (name == "limpet-published") {
-    const WeightedLoad as_published{
-        .in_flight_weight = 1, .kv_usage_weight = 8, .live_weight = 1, .scale_gauge = false};
-    return with_router(ShardedPins<>{}, as_published, SpillAbove{});
+    return with_router(ShardedPins<>{}, presets::published(), presets::published_overflow());
   }
   if (name == "limpet-move-when-full") {
     return with_router(ShardedPins<>{}, WeightedLoad{}, MoveWhenFull{});
