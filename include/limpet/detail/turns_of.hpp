@@ -87,7 +87,10 @@ template <PinStore Pins>
   } else if constexpr (TracksTurns<Pins>) {
     return pins.close_turn(tie.key, tie.ticket, now, context_tokens, end);
   } else {
+    // Whether another turn used the pin is not known: losing one that was used costs less than
+    // staying with a replica that fails.
     return TurnClosed{.before = bare_conversation(tie.home, 1, tie.counted_tokens),
+                      .unpinned = end == TurnEnd::unpin_if_first && pins.unpin(tie.key, tie.home),
                       .remembered = false};
   }
 }
