@@ -195,6 +195,7 @@ class Router {
   void end_turn(const Lease& lease, Lease::End how, const Usage* usage) noexcept;
   bool set_state(ReplicaId replica, ReplicaState state);
   void membership_changed();
+  void let_expired_go(Instant now) const;
   [[nodiscard]] std::uint32_t own_context(std::uint64_t tokens) const noexcept;
   void learn_context(std::uint32_t tokens) noexcept;
 

@@ -126,8 +126,7 @@ void Router<P, S, O, M, C>::observe(std::string_view endpoint,
 }
 
 template <PinStore P, LoadScorer S, OverflowRule O, MetricsParser M, Clock C>
-Snapshot Router<P, S, O, M, C>::snapshot() const {
-  const Instant now = clock_.now();
+void Router<P, S, O, M, C>::let_expired_go(Instant now) const {
   if constexpr (TracksTurns<P>) {
     std::vector<Conversation> gone;
     pins_.expire(now, gone);
@@ -135,6 +134,12 @@ Snapshot Router<P, S, O, M, C>::snapshot() const {
       fleet_.leave(conversation.home, conversation, now);
     expired_.fetch_add(gone.size(), std::memory_order_relaxed);
   }
+}
+
+template <PinStore P, LoadScorer S, OverflowRule O, MetricsParser M, Clock C>
+Snapshot Router<P, S, O, M, C>::snapshot() const {
+  const Instant now = clock_.now();
+  let_expired_go(now);
   Snapshot snapshot{.refused = refused_.load(),
                     .unrouted = unrouted_.load(),
                     .unpinned = unpinned_.load(),
@@ -195,6 +200,7 @@ std::size_t Router<P, S, O, M, C>::rebalance(std::size_t limit, Duration idle)
   requires TracksTurns<P>
 {
   const Instant now = clock_.now();
+  let_expired_go(now);
   std::map<std::uint16_t, std::uint32_t> pins;  // of the replicas that may take some, by slot
   std::vector<Member> members = fleet_.members();
   for (const Member& member : members)
