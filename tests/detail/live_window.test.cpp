@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <limpet/detail/live_window.hpp>
+
+#include "catch.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <random>
+#include <utility>
+#include <vector>
+
+using namespace limpet;
+using namespace std::chrono_literals;
+using limpet::detail::LiveWindow;
+
+TEST_CASE("a window of 640 s has buckets of 10 s") {
+  CHECK(LiveWindow::bucket_of(Instant{0s}, 640s) == 0);
+  CHECK(LiveWindow::bucket_of(Instant{10s - 1ns}, 640s) == 0);
+  CHECK(LiveWindow::bucket_of(Instant{10s}, 640s) == 1);
+  CHECK(LiveWindow::bucket_of(Instant{640s}, 640s) == 64);
+}
+
+TEST_CASE("what is active counts until it is taken away, what is idle until its bucket is over") {
+  LiveWindow live;
+  live.advance(100);
+  live.add_active(2, 50);
+  live.add_idle(100, 1, 7);
+  CHECK(live.conversations() == 3);
+  CHECK(live.tokens() == 57);
+  live.advance(163);
+  CHECK(live.conversations() == 3);
+  live.advance(164);  // 64 buckets later
+  CHECK(live.conversations() == 2);
+  CHECK(live.tokens() == 50);
+  live.advance(1'000'000);
+  CHECK(live.conversations() == 2);
+  live.add_active(-2, -50);
+  CHECK(live.conversations() == 0);
+}
+
+TEST_CASE("time does not go back, and what is past the window is not taken away twice") {
+  LiveWindow live;
+  live.advance(100);
+  live.add_idle(100, 1, 7);
+  live.advance(50);
+  CHECK(live.newest() == 100);
+  CHECK(live.conversations() == 1);
+  live.advance(200);
+  live.add_idle(100, -1, -7);
+  CHECK(live.conversations() == 0);
+  CHECK(live.tokens() == 0);
+}
+
+TEST_CASE("a clock that is ahead moves the window along") {
+  LiveWindow live;
+  live.advance(100);
+  live.add_idle(105, 1, 7);
+  CHECK(live.newest() == 105);
+  CHECK(live.conversations() == 1);
+}
+
+TEST_CASE("ends and begins of a conversation may be reported in either order") {
+  LiveWindow live;
+  live.advance(10);
+  live.add_idle(10, -1, -5);         // the next turn's begin, first
+  CHECK(live.conversations() == 0);  // never below nothing
+  live.add_idle(10, 1, 5);
+  live.add_active(1, 5);
+  CHECK(live.conversations() == 1);
+  CHECK(live.tokens() == 5);
+}
+
+TEST_CASE("clearing forgets everything but the time") {
+  LiveWindow live;
+  live.advance(10);
+  live.add_active(3, 30);
+  live.add_idle(10, 2, 20);
+  live.clear();
+  CHECK(live.conversations() == 0);
+  CHECK(live.tokens() == 0);
+  CHECK(live.newest() == 10);
+}
+
+TEST_CASE("the sums agree with a plain list of ends") {
+  for (std::uint64_t seed = 1; seed <= 5; ++seed) {
+    CAPTURE(seed);
+    std::mt19937_64 random(seed);
+    LiveWindow live;
+    std::vector<std::pair<std::int64_t, std::int64_t>> ends;  // bucket, tokens
+    std::int64_t now = 0;
+    for (int step = 0; step < 1500; ++step) {
+      now += static_cast<std::int64_t>(random() % 100 == 0 ? random() % 200 : random() % 3);
+      live.advance(now);
+      const auto tokens = static_cast<std::int64_t>(random() % 1000);
+      live.add_idle(now, 1, tokens);
+      ends.emplace_back(now, tokens);
+      std::uint32_t conversations = 0;
+      std::int64_t sum = 0;
+      for (const auto& [bucket, of_it] : ends) {
+        if (bucket <= now - 64) continue;
+        ++conversations;
+        sum += of_it;
+      }
+      REQUIRE(live.conversations() == conversations);
+      REQUIRE(live.tokens() == static_cast<std::uint64_t>(sum));
+    }
+  }
+}
