@@ -144,22 +144,27 @@ class Fleet {
   };
 
   // Takes a slot for a turn, iff the replica serves and has at most `at_most` turns in flight: what
-  // it was chosen for must still hold. `opening` is booked with it where home is this replica.
+  // it was chosen for must still hold. `opening`, of which home is this replica, is booked with it:
+  // a turn that goes home, or the promise of a conversation that is about to be pinned here.
   bool take(ReplicaId replica, std::uint32_t at_most, Outcome outcome, std::uint64_t tokens,
             Instant now, const Opening* opening = nullptr) noexcept;
 
-  // Undoes a take() whose turn went elsewhere after all.
-  void untake(ReplicaId replica, Outcome outcome, std::uint64_t tokens) noexcept;
+  // Undoes a take() whose turn went elsewhere after all, and its promise.
+  void untake(ReplicaId replica, Outcome outcome, std::uint64_t tokens,
+              const Opening* promise = nullptr) noexcept;
 
   // Returns a slot. `closed` is booked with it where that conversation's home is this replica, else
   // by itself.
   void release(ReplicaId replica, std::uint64_t tokens, Instant now, const TurnClosed* closed,
                std::optional<detail::Counter> count) noexcept;
 
-  // Books the begin of a turn at its home. A pin whose cache is gone is passed over here and below.
+  // Books the begin of a turn at its home; here and in enter(), in place of what was `promised`
+  // with its slot, in tokens. A pin whose cache is gone is passed over here and below.
   void open(Home home, const TurnOpened& turn, Instant now,
-            std::optional<detail::Counter> count = {}) noexcept {
+            std::optional<detail::Counter> count = {},
+            std::optional<std::uint32_t> promised = {}) noexcept {
     at_home(home, [&](Slot& slot) {
+      if (promised) slot.live.add_active(-1, -std::int64_t{*promised});
       if (turn.before.turns == 0) ++slot.pins;
       open_live(slot, turn, now);
       if (count) slot.count(*count);
@@ -173,11 +178,12 @@ class Fleet {
   void recount(ReplicaId replica, Outcome from, Outcome to) noexcept;
 
   // Books a conversation that is pinned here from now on, or no longer.
-  void enter(Home home, const Conversation& conversation, Instant now) noexcept {
-    transfer(home, conversation, now, 1);
+  void enter(Home home, const Conversation& conversation, Instant now,
+             std::optional<std::uint32_t> promised = {}) noexcept {
+    transfer(home, conversation, now, 1, promised);
   }
   void leave(Home home, const Conversation& conversation, Instant now) noexcept {
-    transfer(home, conversation, now, -1);
+    transfer(home, conversation, now, -1, {});
   }
 
   [[nodiscard]] std::uint32_t pins(ReplicaId replica) const noexcept {
@@ -219,7 +225,8 @@ class Fleet {
 
   void open_live(Slot& row, const TurnOpened& turn, Instant now) noexcept;
   void close_live(Slot& row, const TurnClosed& closed, Instant now) noexcept;
-  void transfer(Home home, const Conversation& conversation, Instant now, int sign) noexcept;
+  void transfer(Home home, const Conversation& conversation, Instant now, int sign,
+                std::optional<std::uint32_t> promised) noexcept;
   [[nodiscard]] static Reading sum_for(const ReplicaOptions& options,
                                        const std::vector<Reading>& readings, bool& found);
   [[nodiscard]] static bool has_restarted(const Reading& before, const Reading& after) noexcept;

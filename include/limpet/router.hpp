@@ -171,9 +171,10 @@ class Router {
 
   // The state of a turn between decision and lease.
   struct Booking {
-    std::optional<TurnOpened> opened{};    // the turn counts in the store
-    std::optional<Conversation> pinned{};  // what the next decision goes by
-    bool at_home = false;                  // the turn counts in the fleet table
+    std::optional<TurnOpened> opened{};       // the turn counts in the store
+    std::optional<Conversation> pinned{};     // what the next decision goes by
+    std::optional<std::uint32_t> promised{};  // tokens, counted where it is to be pinned
+    bool at_home = false;                     // the turn counts in the fleet table
     std::uint32_t tokens = 0;  // the conversation's context, where the engine has not told it
   };
 

@@ -57,12 +57,17 @@ inline bool Fleet::take(ReplicaId replica, std::uint32_t at_most, Outcome outcom
   return true;
 }
 
-inline void Fleet::untake(ReplicaId replica, Outcome outcome, std::uint64_t tokens) noexcept {
+inline void Fleet::untake(ReplicaId replica, Outcome outcome, std::uint64_t tokens,
+                          const Opening* promise) noexcept {
   Slot& row = slot(replica.slot);
   const std::lock_guard lock(row.lock);
   row.drop_turn(tokens);
-  if (Slot::version_of(row.status.load(std::memory_order_relaxed)) == replica.version) {
-    row.count(detail::counter_of(outcome), ~std::uint64_t{0});
+  if (Slot::version_of(row.status.load(std::memory_order_relaxed)) != replica.version) return;
+  row.count(detail::counter_of(outcome), ~std::uint64_t{0});
+  if (promise != nullptr &&
+      row.generation.load(std::memory_order_relaxed) == promise->home.generation) {
+    row.live.add_active(-1, -std::int64_t{promise->turn.counted_tokens});
+    row.publish_live();
   }
 }
 
@@ -128,10 +133,11 @@ inline void Fleet::close_live(Slot& row, const TurnClosed& closed, Instant now) 
   row.publish_live();
 }
 
-inline void Fleet::transfer(Home home, const Conversation& conversation, Instant now,
-                            int sign) noexcept {
+inline void Fleet::transfer(Home home, const Conversation& conversation, Instant now, int sign,
+                            std::optional<std::uint32_t> promised) noexcept {
   at_home(home, [&](Slot& row) {
     row.live.advance(bucket_of(now));
+    if (promised) row.live.add_active(-1, -std::int64_t{*promised});
     const std::int64_t tokens = sign * std::int64_t{conversation.counted_tokens};
     if (conversation.in_flight > 0) {
       row.live.add_active(sign, tokens);

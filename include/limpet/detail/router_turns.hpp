@@ -67,13 +67,22 @@ Lease Router<P, S, O, M, C>::route(const Turn& turn) {
         continue;
       return leased(decision, &booking, tokens);
     }
-    if (!fleet_.take(decision.replica, at_most, decision.outcome, tokens, now)) continue;
+    // A conversation to be pinned counts from its slot on, since its store may take its time.
+    const bool pins =
+        follows && (decision.outcome == Outcome::placed || decision.outcome == Outcome::moved);
+    const TurnOpened expected{.counted_tokens =
+                                  booking.opened ? booking.opened->counted_tokens : booking.tokens};
+    const Fleet::Opening opening{expected, decision.home};
+    const Fleet::Opening* const promise = pins ? &opening : nullptr;
+    if (!fleet_.take(decision.replica, at_most, decision.outcome, tokens, now, promise)) continue;
     if (decision.outcome != Outcome::sticky && decision.outcome != Outcome::client_pinned) {
       draws_.fetch_add(1, std::memory_order_relaxed);
     }
     if (!follows) return leased(decision, nullptr, tokens);
+    if (pins) booking.promised = expected.counted_tokens;
     if (settle(decision, booking, now) == Settled::yes) return leased(decision, &booking, tokens);
-    fleet_.untake(decision.replica, decision.outcome, tokens);
+    fleet_.untake(decision.replica, decision.outcome, tokens, promise);
+    booking.promised.reset();
   }
 }
 
@@ -124,8 +133,10 @@ Lease Router<P, S, O, M, C>::commit(const Decision& planned) {
   const bool pins = decision.outcome == Outcome::placed || decision.outcome == Outcome::moved;
   Settled settled = Settled::pinned_elsewhere;
   if (!booking.pinned) {
+    decision.home = {};
     if (decision.outcome == Outcome::spilled)
       return leased(decision, nullptr, tokens);  // its pin is gone since
+    decision.home = fleet_.home_at(decision.replica);
     settled = pin_anew(decision, booking, now);
   } else if (const Home current = booking.pinned->home;
              current.replica == decision.replica && fleet_.is_current(current)) {
@@ -134,14 +145,15 @@ Lease Router<P, S, O, M, C>::commit(const Decision& planned) {
     settled = Settled::yes;
   } else if (decision.outcome == Outcome::spilled ||
              (pins && (current == decision.previous || !fleet_.is_current(current)))) {
+    decision.home = fleet_.home_at(decision.replica);
     settled = settle(decision, booking, now);
   }
   if (settled == Settled::pinned_elsewhere) {
     fleet_.recount(decision.replica, decision.outcome, Outcome::spilled);
     decision.outcome = Outcome::spilled;
     decision.reason = Reason::committed_elsewhere;
+    decision.home = booking.pinned ? booking.pinned->home : Home{};
     if (!booking.pinned) return leased(decision, nullptr, tokens);
-    decision.home = booking.pinned->home;
     open_at(decision.home, booking, now, detail::Counter::spilled_out);
   }
   return leased(decision, &booking, tokens);
@@ -160,12 +172,10 @@ auto Router<P, S, O, M, C>::settle(Decision& decision, Booking& booking, Instant
 
   const Home left = booking.pinned->home;
   open_at(left, booking, now);
-  const Home desired = fleet_.home_at(decision.replica);
-  if (const auto conversation =
-          detail::repin(pins_, decision.key, left, desired, now, booking.opened->counted_tokens)) {
+  if (const auto conversation = detail::repin(pins_, decision.key, left, decision.home, now,
+                                              booking.opened->counted_tokens)) {
     fleet_.leave(left, *conversation, now);
-    fleet_.enter(desired, *conversation, now);
-    decision.home = desired;
+    fleet_.enter(decision.home, *conversation, now, booking.promised);
     return Settled::yes;
   }
   booking.pinned = detail::peek(pins_, decision.key, now);
@@ -178,16 +188,15 @@ auto Router<P, S, O, M, C>::settle(Decision& decision, Booking& booking, Instant
 
 template <PinStore P, LoadScorer S, OverflowRule O, MetricsParser M, Clock C>
 auto Router<P, S, O, M, C>::pin_anew(Decision& decision, Booking& booking, Instant now) -> Settled {
-  const Home desired = fleet_.home_at(decision.replica);
-  booking.opened = detail::pin_turn(pins_, decision.key, desired, now, booking.tokens);
+  booking.opened = detail::pin_turn(pins_, decision.key, decision.home, now, booking.tokens);
   booking.pinned = booking.opened->before;
   if (const auto& gone = booking.opened->evicted) {
     fleet_.leave(gone->home, *gone, now);
     (booking.opened->renewed ? expired_ : evicted_).fetch_add(1, std::memory_order_relaxed);
   }
-  if (booking.pinned->home != desired) return Settled::pinned_elsewhere;
-  open_at(desired, booking, now);
-  decision.home = desired;
+  if (booking.pinned->home != decision.home) return Settled::pinned_elsewhere;
+  fleet_.open(decision.home, *booking.opened, now, {}, booking.promised);
+  booking.at_home = true;
   return Settled::yes;
 }
 
