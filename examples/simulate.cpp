@@ -6,6 +6,7 @@
 //   simulate                                                  the published ladder, four RTX A4000
 //   simulate --workload agents --profile rtxpro6000-llama31-8b --sessions 8,32,64
 //   simulate --workload replay=sessions.jsonl --replicas 8 --profile rtxpro6000-llama31-8b
+//       --block-tokens 64                                     recorded sessions, a run each policy
 //   simulate --help                                           everything else
 #include <limpet/sim/plot.hpp>
 #include <limpet/sim/policies.hpp>
@@ -13,15 +14,16 @@
 #include <limpet/sim/replay.hpp>
 #include <limpet/sim/run.hpp>
 
+#include <algorithm>
+#include <atomic>
 #include <cstdio>
-#include <cstdlib>
 #include <exception>
 #include <fstream>
-#include <limits>
 #include <sstream>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 namespace {
@@ -39,6 +41,7 @@ struct Settings {
   double wander = 0.1;
   double scrape = 2.0;
   std::uint64_t seed = 1;
+  unsigned threads = std::max(1U, std::thread::hardware_concurrency());
   std::vector<std::string> policies = {"limpet",          "vllm-lb",         "limpet-published",
                                        "consistent-hash", "prefix-affinity", "tokens-times-batch"};
   bool json = false;
@@ -55,6 +58,8 @@ constexpr const char* usage = R"(usage: simulate [options]
   --think X        ladder: mean pause in s (default 0); others: scale of the pauses (default 1)
   --wander X       how far a replica's speed strays (default 0.1)
   --scrape S       between two readings of the metrics page (default 2)
+  --block-tokens N of the KV cache (default: the profile's); large ones make long replays faster
+  --threads N      policies at a time (default: one a processor)
   --seed N         (default 1)
   --policies A,B   of those below, or all
   --json           one JSON object a line instead of the table
@@ -126,6 +131,10 @@ Settings settings_from(int argc, char** argv) {
       s.wander = number(value());
     } else if (option == "--scrape") {
       s.scrape = number(value());
+    } else if (option == "--block-tokens") {
+      s.profile.block_tokens = count(value());
+    } else if (option == "--threads") {
+      s.threads = count(value());
     } else if (option == "--seed") {
       s.seed = count(value());
     } else if (option == "--policies") {
@@ -181,26 +190,54 @@ void each_step(const Settings& s, Run run) {
   }
 }
 
-int simulate(const Settings& s) {
+std::vector<Report> simulate_policy(const Settings& s, const std::string& policy) {
   std::vector<EngineProfile> fleet(s.replicas, s.profile);
   fleet.back().slowdown = s.slow;
   std::vector<Report> reports;
-  if (!s.json) std::fputs(table_head().c_str(), stdout);
-  for (const std::string& policy : s.policies) {
-    const bool known = with_policy(policy, [&](auto& front) {
-      Simulation simulation(fleet, front,
-                            {.scrape_interval = s.scrape, .wander = s.wander, .seed = s.seed});
-      each_step(s, [&](auto& source, const Load& load) {
-        std::fprintf(stderr, "\r%s, %u sessions ...\033[K", policy.c_str(), load.seats);
-        Report report = simulation.run(source, load);
-        report.policy = policy;
-        std::fputs("\r\033[K", stderr);
-        std::fputs((s.json ? to_json(report) + "\n" : table_row(report)).c_str(), stdout);
-        std::fflush(stdout);
-        reports.push_back(report);
-      });
+  with_policy(policy, [&](auto& front) {
+    Simulation simulation(fleet, front,
+                          {.scrape_interval = s.scrape, .wander = s.wander, .seed = s.seed});
+    each_step(s, [&](auto& source, const Load& load) {
+      reports.push_back(simulation.run(source, load));
+      reports.back().policy = policy;
+      std::fprintf(stderr, "%s, %u sessions: done\n", policy.c_str(), load.seats);
     });
-    if (!known) throw std::invalid_argument("no policy " + policy);
+  });
+  return reports;
+}
+
+int simulate(const Settings& s) {
+  for (const std::string& policy : s.policies) {
+    if (!with_policy(policy, [](auto&) {})) throw std::invalid_argument("no policy " + policy);
+  }
+  // Runs share nothing, so each thread takes the next policy; the table keeps the order asked for.
+  std::vector<std::vector<Report>> by_policy(s.policies.size());
+  std::vector<std::exception_ptr> errors(s.policies.size());
+  std::atomic<std::size_t> next{0};
+  const auto work = [&] {
+    for (std::size_t i = next++; i < s.policies.size(); i = next++) {
+      try {
+        by_policy[i] = simulate_policy(s, s.policies[i]);
+      } catch (...) {
+        errors[i] = std::current_exception();
+      }
+    }
+  };
+  std::vector<std::thread> threads;
+  for (unsigned i = 1; i < s.threads; ++i) threads.emplace_back(work);
+  work();
+  for (std::thread& thread : threads) thread.join();
+  for (const std::exception_ptr& error : errors) {
+    if (error) std::rethrow_exception(error);
+  }
+
+  std::vector<Report> reports;
+  if (!s.json) std::fputs(table_head().c_str(), stdout);
+  for (const std::vector<Report>& of_policy : by_policy) {
+    for (const Report& report : of_policy) {
+      std::fputs((s.json ? to_json(report) + "\n" : table_row(report)).c_str(), stdout);
+      reports.push_back(report);
+    }
   }
   if (!s.svg.empty()) std::ofstream(s.svg) << Plot::svg(reports);
   if (!s.json && s.policies.size() > 1) {

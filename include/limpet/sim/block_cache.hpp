@@ -28,7 +28,7 @@ class BlockCache {
     assert(blocks > 0);
     std::size_t slots = 8;
     while (slots < 2 * std::size_t{blocks}) slots *= 2;
-    index_.assign(slots, none);
+    index_.assign(slots, Slot{});
     blocks_[end_].next = blocks_[end_].previous = end_;
     for (BlockId id = 0; id < blocks; ++id) insert_before(end_, id);
   }
@@ -45,7 +45,7 @@ class BlockCache {
   void find(std::span<const BlockHash> chain, std::vector<BlockId>& found) const {
     found.clear();
     for (const BlockHash hash : chain) {
-      const BlockId id = index_[slot_of(hash)];
+      const BlockId id = index_[slot_of(hash)].id;
       if (id == none) return;
       found.push_back(id);
     }
@@ -77,12 +77,12 @@ class BlockCache {
     assert(blocks_[id].holders > 0 && blocks_[id].hash == 0 && hash != 0);
     blocks_[id].hash = hash;
     blocks_[id].younger = none;
-    BlockId& first = index_[slot_of(hash)];
-    if (first == none) {
-      first = id;
+    Slot& slot = index_[slot_of(hash)];
+    if (slot.id == none) {
+      slot = {hash, id};
       return;
     }
-    BlockId last = first;
+    BlockId last = slot.id;
     while (blocks_[last].younger != none) last = blocks_[last].younger;
     blocks_[last].younger = id;
   }
@@ -103,7 +103,7 @@ class BlockCache {
   // All hashes are forgotten, as after a restart. Requires that nobody holds a block.
   void clear() noexcept {
     assert(free_ == size());
-    for (auto& slot : index_) slot = none;
+    for (Slot& slot : index_) slot = {};
     for (BlockId id = 0; id < end_; ++id) blocks_[id].hash = 0;
   }
 
@@ -118,21 +118,28 @@ class BlockCache {
     std::uint32_t holders = 0;
   };
 
+  // An entry of the index: the oldest copy of a block. The hash stands here too, so that a search
+  // touches no block; this is where a simulation of large caches spends its time.
+  struct Slot {
+    BlockHash hash = 0;
+    BlockId id = none;
+  };
+
   // Where `hash` is in the index, or the empty slot where it belongs. Linear probing, at most half full.
   [[nodiscard]] std::size_t slot_of(BlockHash hash) const noexcept {
     const std::size_t mask = index_.size() - 1;
     std::size_t slot = hash & mask;
-    while (index_[slot] != none && blocks_[index_[slot]].hash != hash) slot = (slot + 1) & mask;
+    while (index_[slot].id != none && index_[slot].hash != hash) slot = (slot + 1) & mask;
     return slot;
   }
 
   void forget(BlockId id) noexcept {
     const std::size_t slot = slot_of(blocks_[id].hash);
-    if (index_[slot] == id) {
-      index_[slot] = blocks_[id].younger;
-      if (index_[slot] == none) close_gap(slot);
+    if (index_[slot].id == id) {
+      index_[slot].id = blocks_[id].younger;
+      if (index_[slot].id == none) close_gap(slot);
     } else {
-      BlockId older = index_[slot];
+      BlockId older = index_[slot].id;
       while (blocks_[older].younger != id) older = blocks_[older].younger;
       blocks_[older].younger = blocks_[id].younger;
     }
@@ -142,11 +149,11 @@ class BlockCache {
   // Moves later entries of a probe sequence back, so that no search stops at the emptied slot.
   void close_gap(std::size_t gap) noexcept {
     const std::size_t mask = index_.size() - 1;
-    for (std::size_t slot = (gap + 1) & mask; index_[slot] != none; slot = (slot + 1) & mask) {
-      const std::size_t wanted = blocks_[index_[slot]].hash & mask;
+    for (std::size_t slot = (gap + 1) & mask; index_[slot].id != none; slot = (slot + 1) & mask) {
+      const std::size_t wanted = index_[slot].hash & mask;
       if (((slot - wanted) & mask) < ((slot - gap) & mask)) continue;
       index_[gap] = index_[slot];
-      index_[slot] = none;
+      index_[slot].id = none;
       gap = slot;
     }
   }
@@ -166,8 +173,8 @@ class BlockCache {
     --free_;
   }
 
-  std::vector<Block> blocks_;   // and one more: both ends of the free queue
-  std::vector<BlockId> index_;  // hash -> oldest copy
+  std::vector<Block> blocks_;  // and one more: both ends of the free queue
+  std::vector<Slot> index_;
   BlockId end_;
   std::uint32_t free_ = 0;
   std::uint64_t evictions_ = 0;
