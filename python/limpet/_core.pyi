@@ -4,7 +4,7 @@
 # counts whole tokens, kv_usage is 0..1, None is unknown.
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Any, ClassVar, Literal, SupportsFloat, SupportsIndex, final
 
@@ -48,6 +48,15 @@ class ReplicaState(enum.Enum):
     draining = "draining"
     down = "down"
     removed = "removed"
+
+class TurnClass(enum.Enum):
+    cold = "cold"
+    hit = "hit"
+    partial = "partial"
+    misrouted = "misrouted"
+    lost = "lost"
+    diverged = "diverged"
+    unmeasured = "unmeasured"
 
 class Standing(enum.Enum):
     chosen = "chosen"
@@ -93,6 +102,7 @@ class Home:
 
 @final
 class KeyHash:
+    def __init__(self, digest: bytes) -> None: ...
     def __bytes__(self) -> bytes: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
@@ -587,3 +597,67 @@ class Router:
     def set_affinity(self, affinity: Affinity) -> None: ...
     @property
     def affinity(self) -> Affinity: ...
+
+@final
+class ClassTotal:
+    @property
+    def turns(self) -> int: ...
+    @property
+    def computed_tokens(self) -> int: ...
+
+@final
+class RecordedTurn:
+    @property
+    def turn_class(self) -> TurnClass: ...
+    @property
+    def reusable_tokens(self) -> int: ...
+    @property
+    def computed_tokens(self) -> int: ...
+
+@final
+class Ledger:
+    def __init__(
+        self,
+        *,
+        block_tokens: SupportsIndex = 16,
+        cold_below: SupportsIndex = 256,
+        hit_at_least: SupportsFloat = 0.9,
+        lost_below: SupportsFloat = 0.1,
+        capacity: SupportsIndex = 65536,
+    ) -> None: ...
+    def record(
+        self, decision: Decision, usage: Usage, prefix: Sequence[int] = []
+    ) -> RecordedTurn: ...
+    def totals(self, replica: Replica | None = None) -> dict[TurnClass, ClassTotal]: ...
+    @property
+    def conversations(self) -> int: ...
+
+@final
+class PromptTokens:
+    @property
+    def cached(self) -> int: ...
+    @property
+    def computed(self) -> int: ...
+    @property
+    def cached_share(self) -> float: ...
+
+@final
+class Timeline:
+    def __init__(self) -> None: ...
+    def record(
+        self, replica: Replica, usage: Usage, *, now: SupportsFloat | None = None
+    ) -> None: ...
+    def series(
+        self,
+        replica: Replica | None = None,
+        *,
+        now: SupportsFloat | None = None,
+        seconds: SupportsIndex = 3600,
+    ) -> list[PromptTokens]: ...
+    def last_hour(
+        self, replica: Replica | None = None, *, now: SupportsFloat | None = None
+    ) -> PromptTokens: ...
+
+def _as_recorded(
+    router: Router, planned: Decision, replica: Replica, outcome: Outcome
+) -> Decision: ...

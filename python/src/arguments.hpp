@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Python arguments into C++ values, with errors that name field and value: TypeError for a wrong type,
-// ValueError for a value that makes no sense. pybind11's own conversion would say for both that no
-// overload matches.
+// Python arguments into C++ values, with errors that name field and value: TypeError for a wrong
+// type, ValueError for a value that makes no sense. pybind11's own conversion would say for both
+// that no overload matches.
 #pragma once
 
 #include <limpet/types.hpp>

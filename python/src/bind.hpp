@@ -4,8 +4,9 @@
 // the order in which module.cpp calls them.
 //
 // All of it stands on one instantiation, AnyRouter, so what Python decides is what C++ decides.
-// What a turn passes through (route, finish and their like) is written against CPython's own calling
-// convention, since pybind11's would cost more than the decision itself; the rest is pybind11.
+// What a turn passes through (route, finish and their like) is written against CPython's own
+// calling convention, since pybind11's would cost more than the decision itself; the rest is
+// pybind11.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -24,6 +25,7 @@ void bind_metrics(py::module_& module);
 void bind_views(py::module_& module);
 void bind_lease(py::module_& module);
 void bind_router(py::module_& module);
+void bind_ledger(py::module_& module);
 
 // What needs simdjson: only in a build that found it.
 void bind_wire(py::module_& module);

@@ -46,6 +46,7 @@ void bind_enums(py::module_& module) {
   bind_enum<Standing>(module, "How a replica stood in one decision.");
   bind_enum<ParseStatus>(module, "What became of a metrics page. Unless ok, it changed nothing.");
   bind_enum<Affinity>(module, "Whether conversations are sent home, or nowhere in particular.");
+  bind_enum<TurnClass>(module, "Whether a finished turn was a prefix hit, and if not, why.");
   bind_enum<ParentHint>(module, "Where a conversation that was forked from another is placed.");
 }
 

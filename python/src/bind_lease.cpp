@@ -16,8 +16,8 @@ namespace {
   return *reinterpret_cast<PyLease*>(self);
 }
 
-// Ends the turn by `end(lease)` and raises what a clock in Python raised meanwhile: by then the slot
-// has been returned.
+// Ends the turn by `end(lease)` and raises what a clock in Python raised meanwhile: by then the
+// slot has been returned.
 template <class End>
 [[nodiscard]] PyObject* end_turn(PyObject* self, End end) noexcept {
   return guarded([&] {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The life of a Router's replicas, by name, since that is what a configuration or an operator knows.
-// KeyError for a name that no replica has.
+// The life of a Router's replicas, by name, since that is what a configuration or an operator
+// knows. KeyError for a name that no replica has.
 #include "arguments.hpp"
 #include "router_object.hpp"
 

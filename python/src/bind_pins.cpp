@@ -10,6 +10,8 @@
 #include <limpet/pins/rendezvous.hpp>
 #include <limpet/pins/sharded.hpp>
 
+#include <pybind11/stl.h>
+
 #include <chrono>
 #include <cstdint>
 #include <optional>

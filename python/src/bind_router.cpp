@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Router: construction, readings and views. Its turns are in bind_turns.cpp, the life of its replicas in
-// bind_life.cpp.
+// Router: construction, readings and views. Its turns are in bind_turns.cpp, the life of its
+// replicas in bind_life.cpp.
 #include "arguments.hpp"
 #include "bind.hpp"
 #include "enums.hpp"
@@ -77,7 +77,7 @@ namespace {
   return router;
 }
 
-// Readings and views -------------------------------------------------------------------------------
+// Readings and views ------------------------------------------------------------------------------
 
 [[nodiscard]] PySnapshot take_snapshot(PyRouter& self) {
   PySnapshot result;
@@ -196,8 +196,9 @@ void bind_router(py::module_& module) {
       },
       py::arg("affinity"),
       "Affinity.off: turns are unrouted and the engine's own balancer decides. Pins are kept.");
-  type.def_property_readonly("affinity",
-                             [](PyRouter& self) { return member_of(self.router().affinity()); });
+  type.def_property_readonly(
+      "affinity", [](PyRouter& self) { return member_of(self.router().affinity()); },
+      "Whether conversations are sent home: what set_affinity() was last told.");
   type.def(
       "hash",
       [](PyRouter& self, py::handle key) {

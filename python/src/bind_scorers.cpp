@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The placement scorers. Each can also be asked by Python, so that a scorer of one's own can build on
-// it.
+// The placement scorers. Each can also be asked by Python, so that a scorer of one's own can build
+// on it.
 #include "arguments.hpp"
 #include "bind.hpp"
 #include "policies.hpp"

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The plain values that cross between Python and the router: what a policy written in Python is handed
-// and hands back, and what an engine said of a turn. Immutable, compared and hashed by value.
+// The plain values that cross between Python and the router: what a policy written in Python is
+// handed and hands back, and what an engine said of a turn. Immutable, compared and hashed by
+// value.
 #include "arguments.hpp"
 #include "bind.hpp"
 #include "enums.hpp"
@@ -69,7 +70,18 @@ void bind_names(py::module_& module) {
 
   py::class_<KeyHash>(module, "KeyHash",
                       "A conversation's key as the router keeps it: 128 bits, keyed with the "
-                      "router's secret. bytes(hash) gives its 16 bytes.")
+                      "router's secret. bytes(hash) gives its 16 bytes, KeyHash(bytes) takes them.")
+      .def(py::init([](const py::bytes& bytes) {
+             const std::string_view text(bytes);
+             if (text.size() != 16) refuse_value("digest", bytes, "a key's hash has 16 bytes");
+             KeyHash hash;
+             for (std::size_t i = 0; i < 8; ++i) {
+               hash.hi = hash.hi << 8 | static_cast<unsigned char>(text[i]);
+               hash.lo = hash.lo << 8 | static_cast<unsigned char>(text[8 + i]);
+             }
+             return hash;
+           }),
+           py::arg("digest"))
       .def("__bytes__",
            [](KeyHash hash) {
              std::array<char, 16> bytes;

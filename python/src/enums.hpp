@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The enumerations as Python sees them: enum.Enum classes whose members are named as in C++ and whose
-// values are the texts that to_string() gives.
+// The enumerations as Python sees them: enum.Enum classes whose members are named as in C++ and
+// whose values are the texts that to_string() gives.
 //
 // Members are made once, with the module; handing one out afterwards costs a reference count, where
 // pybind11's native_enum costs a call of the class.
@@ -9,6 +9,7 @@
 
 #include <limpet/concepts.hpp>
 #include <limpet/explanation.hpp>
+#include <limpet/ledger/turns.hpp>
 #include <limpet/router.hpp>
 #include <limpet/types.hpp>
 
@@ -80,6 +81,13 @@ template <>
 struct EnumTraits<ParentHint> {
   static constexpr const char* name = "ParentHint";
   static constexpr std::array members = {"prefer_parent", "independent", "with_parent"};
+};
+
+template <>
+struct EnumTraits<TurnClass> {
+  static constexpr const char* name = "TurnClass";
+  static constexpr std::array members = {"cold", "hit",      "partial",   "misrouted",
+                                         "lost", "diverged", "unmeasured"};
 };
 
 template <class E>

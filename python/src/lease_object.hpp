@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The Python type Lease, written against CPython alone: an object of pybind11 costs more to make than
-// the turn it stands for (benchmarks/python/call_cost.py).
+// The Python type Lease, written against CPython alone: an object of pybind11 costs more to make
+// than the turn it stands for (benchmarks/python/call_cost.py).
 #pragma once
 
 #include "router_object.hpp"

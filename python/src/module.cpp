@@ -7,8 +7,8 @@
 
 namespace py = pybind11;
 
-// Free-threaded Python is declared as supported, since every access to shared state is atomic, locked
-// or in a critical section; it has not been tested on one.
+// Free-threaded Python is declared as supported, since every access to shared state is atomic,
+// locked or in a critical section; it has not been tested on one.
 PYBIND11_MODULE(_core, module, py::mod_gil_not_used()) {
   // The stubs hold the signatures, with the types that a user sees.
   py::options options;
@@ -28,6 +28,7 @@ PYBIND11_MODULE(_core, module, py::mod_gil_not_used()) {
   limpet::python::bind_views(module);
   limpet::python::bind_lease(module);
   limpet::python::bind_router(module);
+  limpet::python::bind_ledger(module);
 #ifdef LIMPET_PYTHON_WIRE
   module.attr("has_wire") = true;
   limpet::python::bind_wire(module);

@@ -2,8 +2,8 @@
 //
 // Policy objects of Python into the erased policies of AnyRouter.
 //
-// A policy of ours becomes itself, in C++; any other object with the right methods, a subclass of ours
-// among them, is called as Python and kept in Scripts. None is the default.
+// A policy of ours becomes itself, in C++; any other object with the right methods, a subclass of
+// ours among them, is called as Python and kept in Scripts. None is the default.
 #pragma once
 
 #include "scripted.hpp"
@@ -43,8 +43,8 @@ template <class T>
   return py::type::handle_of(policy).is(py::type::of<T>());
 }
 
-// Returns: the erased policy where `policy` is one of `Ours` or None, else that made of `scripted` once
-// the object is known to have the methods.
+// Returns: the erased policy where `policy` is one of `Ours` or None, else that made of `scripted`
+// once the object is known to have the methods.
 template <class Any, class... Ours, class Scripted>
 [[nodiscard]] Any policy_from(const py::object& policy, const char* field,
                               std::initializer_list<const char*> methods, py::object& script,

@@ -25,8 +25,8 @@ namespace limpet::python {
 
 namespace py = pybind11;
 
-// A replica as it was configured. One object for as long as it is of the pool, so that handing it out
-// costs a reference.
+// A replica as it was configured. One object for as long as it is of the pool, so that handing it
+// out costs a reference.
 struct PyReplica {
   ReplicaId id;
   ReplicaOptions options;
@@ -57,8 +57,8 @@ class PyRouter {
   // Whether other threads may use the router while this one is in it.
   [[nodiscard]] bool is_thread_safe() const noexcept { return safety_ == ThreadSafety::any_thread; }
 
-  // Returns: the turn's lease. With policies in Python a turn is planned first and committed only if
-  // none of them raised: an exception leaves nothing behind. Throws: what they raised.
+  // Returns: the turn's lease. With policies in Python a turn is planned first and committed only
+  // if none of them raised: an exception leaves nothing behind. Throws: what they raised.
   [[nodiscard]] Lease route(const Turn& turn) {
     if (!is_scripted_) [[likely]]
       return router_.route(turn);
@@ -70,7 +70,8 @@ class PyRouter {
 
   // Replicas. `self` is the Python object of this router: a critical section where there is no GIL.
 
-  // Returns: its Replica. Requires: the caller is in that critical section, or has yet to share self.
+  // Returns: its Replica. Requires: the caller is in that critical section, or has yet to share
+  // self.
   py::object add(ReplicaOptions options);
 
   // Returns: nothing where there is no such replica (any more).
@@ -105,8 +106,8 @@ class PyRouter {
   std::vector<Known> known_;  // by slot; a removed replica stays until its slot is used again
 };
 
-// The C++ half of `self`, whose type the call has checked already. Throws: TypeError where a derived
-// class forgot super().__init__().
+// The C++ half of `self`, whose type the call has checked already. Throws: TypeError where a
+// derived class forgot super().__init__().
 [[nodiscard]] inline PyRouter& router_of(PyObject* self) {
   const auto held = reinterpret_cast<py::detail::instance*>(self)->get_value_and_holder();
   if (held.value_ptr() == nullptr) throw py::type_error("Router.__init__() was not called");

@@ -11,7 +11,8 @@ namespace limpet::python {
 
 namespace {
 
-// Returns: what `call()` returns, or `otherwise` where it threw or an earlier call of this thread did.
+// Returns: what `call()` returns, or `otherwise` where it threw or an earlier call of this thread
+// did.
 template <class T, class F>
 T ask(T otherwise, F call) noexcept {
   if (pending_error) return otherwise;

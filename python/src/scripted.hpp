@@ -3,9 +3,9 @@
 // Policies written in Python, as models of the C++ concepts.
 //
 // A policy may not throw into a decision that is half made, so an exception of the Python method is
-// kept for this thread, a harmless answer is given in its place, and whoever entered the router from
-// Python calls raise_pending() before handing out a result. Until then no other Python method is
-// asked. Each call takes the GIL: microseconds where a policy in C++ takes nanoseconds.
+// kept for this thread, a harmless answer is given in its place, and whoever entered the router
+// from Python calls raise_pending() before handing out a result. Until then no other Python method
+// is asked. Each call takes the GIL: microseconds where a policy in C++ takes nanoseconds.
 #pragma once
 
 #include <limpet/concepts.hpp>
@@ -26,8 +26,9 @@ namespace limpet::python {
 
 namespace py = pybind11;
 
-// The Python objects behind one router's policies. The router owns them, so that the garbage collector
-// sees them there and nowhere else; null where the policy is one of C++ and once they are collected.
+// The Python objects behind one router's policies. The router owns them, so that the garbage
+// collector sees them there and nowhere else; null where the policy is one of C++ and once they are
+// collected.
 struct Scripts {
   py::object pins;
   py::object scorer;

@@ -19,8 +19,8 @@ namespace py = pybind11;
 
 class TurnArguments {
  public:
-  // Effects: reads the arguments of `function`, which refer to the caller's objects. Throws: TypeError
-  // or ValueError that names the argument.
+  // Effects: reads the arguments of `function`, which refer to the caller's objects. Throws:
+  // TypeError or ValueError that names the argument.
   TurnArguments(const char* function, const PyRouter& router, PyObject* const* args,
                 Py_ssize_t positional, PyObject* keywords);
 

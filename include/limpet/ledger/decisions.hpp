@@ -110,6 +110,20 @@ class RecordLine {
 
 }  // namespace detail
 
+// What the router would have planned, had it chosen as the record says: commit() of it lets a replay
+// with other policies follow the recorded history, so that each turn is compared on its own.
+[[nodiscard]] inline Decision as_recorded(const Decision& planned, ReplicaId replica,
+                                          Outcome outcome) noexcept {
+  const auto pins = [](Outcome what) { return what == Outcome::placed || what == Outcome::moved; };
+  const Home pinned = pins(planned.outcome) ? planned.previous : planned.home;
+  Decision recorded = planned;
+  recorded.replica = replica;
+  recorded.outcome = outcome;
+  recorded.previous = pins(outcome) ? pinned : Home{};
+  recorded.home = pins(outcome) ? Home{} : pinned;  // made by commit()
+  return recorded;
+}
+
 // Requires: RouterT's clock is a copy of the ManualClock given here, and nobody uses the router but
 // through the recorder.
 template <class RouterT, Clock RealClock = SteadyClock>
