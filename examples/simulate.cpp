@@ -11,8 +11,7 @@
 #include <limpet/sim/plot.hpp>
 #include <limpet/sim/policies.hpp>
 #include <limpet/sim/profiles.hpp>
-#include <limpet/sim/replay.hpp>
-#include <limpet/sim/run.hpp>
+#include <limpet/sim/scenario.hpp>
 
 #include <algorithm>
 #include <atomic>
@@ -24,6 +23,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -31,16 +31,7 @@ namespace {
 using namespace limpet::sim;
 
 struct Settings {
-  std::string workload = "ladder";  // ladder, agents, replay=FILE, mooncake=FILE
-  EngineProfile profile = profiles::a4000_qwen3_4b();
-  std::uint32_t replicas = 4;
-  double slow = 1.0;  // the last replica's steps take so much longer
-  std::vector<std::uint32_t> sessions;
-  double seconds = 180;
-  double think = -1;  // scale of recorded pauses, or mean pause of the ladder in s; -1: as it comes
-  double wander = 0.1;
-  double scrape = 2.0;
-  std::uint64_t seed = 1;
+  Scenario scenario{.profile = profiles::a4000_qwen3_4b()};
   unsigned threads = std::max(1U, std::thread::hardware_concurrency());
   std::vector<std::string> policies = {"limpet",          "vllm-lb",         "limpet-published",
                                        "consistent-hash", "prefix-affinity", "tokens-times-batch"};
@@ -104,6 +95,7 @@ void help() {
 
 Settings settings_from(int argc, char** argv) {
   Settings s;
+  Scenario& scenario = s.scenario;
   for (int i = 1; i < argc; ++i) {
     const std::string option = argv[i];
     const auto value = [&]() -> std::string {
@@ -111,32 +103,32 @@ Settings settings_from(int argc, char** argv) {
       return argv[i];
     };
     if (option == "--workload") {
-      s.workload = value();
+      scenario.workload = value();
     } else if (option == "--profile") {
       const std::string name = value();
       const auto profile = profiles::find(name);
       if (!profile) throw std::invalid_argument("no profile " + name);
-      s.profile = *profile;
+      scenario.profile = *profile;
     } else if (option == "--replicas") {
-      s.replicas = count(value());
+      scenario.replicas = count(value());
     } else if (option == "--slow") {
-      s.slow = number(value());
+      scenario.slow = number(value());
     } else if (option == "--sessions") {
-      s.sessions = list<std::uint32_t>(value(), count);
+      scenario.sessions = list<std::uint32_t>(value(), count);
     } else if (option == "--seconds") {
-      s.seconds = number(value());
+      scenario.seconds = number(value());
     } else if (option == "--think") {
-      s.think = number(value());
+      scenario.think = number(value());
     } else if (option == "--wander") {
-      s.wander = number(value());
+      scenario.wander = number(value());
     } else if (option == "--scrape") {
-      s.scrape = number(value());
+      scenario.scrape = number(value());
     } else if (option == "--block-tokens") {
-      s.profile.block_tokens = count(value());
+      scenario.profile.block_tokens = count(value());
     } else if (option == "--threads") {
       s.threads = count(value());
     } else if (option == "--seed") {
-      s.seed = count(value());
+      scenario.seed = count(value());
     } else if (option == "--policies") {
       const std::string names = value();
       s.policies = list<std::string>(names, [](const std::string& name) { return name; });
@@ -155,52 +147,13 @@ Settings settings_from(int argc, char** argv) {
   return s;
 }
 
-// Calls run(source, load) for each number of sessions; sources that end are begun anew for each.
-template <class Run>
-void each_step(const Settings& s, Run run) {
-  const bool endless = s.workload == "ladder" || s.workload == "agents";
-  std::vector<std::uint32_t> steps = s.sessions;
-  if (steps.empty() && endless) steps = {4, 8, 16, 24, 32};
-  if (steps.empty()) steps = {64};
-  const double scale = s.think < 0 ? 1.0 : s.think;
-  LadderSessions ladder(s.seed, {.think_mean = s.think < 0 ? 0.0 : s.think});
-  AgentSessions agents(s.seed, {.think_scale = scale, .context_limit = s.profile.kv_tokens / 2});
-  ReplayOptions recorded;
-  recorded.context_limit = std::min<std::uint64_t>(131'072, s.profile.kv_tokens / 2);
-  recorded.think_scale = scale;
-  recorded.think_limit = 300;
-  const auto file = s.workload.substr(s.workload.find('=') + 1);
-  std::vector<Session> sessions;
-  if (s.workload.starts_with("replay=")) sessions = read_agent_sessions(file, recorded);
-  if (s.workload.starts_with("mooncake=")) sessions = read_mooncake_sessions(file, recorded);
-  if (!endless && sessions.empty()) throw std::invalid_argument("no workload " + s.workload);
-  for (const std::uint32_t seats : steps) {
-    Load load{.seats = seats};
-    if (endless) load.seconds = s.seconds;
-    if (s.workload == "ladder") {
-      run(ladder, load);
-    } else if (s.workload == "agents") {
-      load.stagger = s.seconds / 4 / seats;
-      run(agents, load);
-    } else {
-      ReplaySessions source(sessions);
-      load.stagger = 1.0;
-      run(source, load);
-    }
-  }
-}
-
-std::vector<Report> simulate_policy(const Settings& s, const std::string& policy) {
-  std::vector<EngineProfile> fleet(s.replicas, s.profile);
-  fleet.back().slowdown = s.slow;
+std::vector<Report> simulate_policy(const Scenario& scenario, const std::string& policy) {
   std::vector<Report> reports;
   with_policy(policy, [&](auto& front) {
-    Simulation simulation(fleet, front,
-                          {.scrape_interval = s.scrape, .wander = s.wander, .seed = s.seed});
-    each_step(s, [&](auto& source, const Load& load) {
-      reports.push_back(simulation.run(source, load));
-      reports.back().policy = policy;
-      std::fprintf(stderr, "%s, %u sessions: done\n", policy.c_str(), load.seats);
+    play(scenario, front, [&](Report report) {
+      report.policy = policy;
+      std::fprintf(stderr, "%s, %u sessions: done\n", policy.c_str(), report.seats);
+      reports.push_back(std::move(report));
     });
   });
   return reports;
@@ -217,7 +170,7 @@ int simulate(const Settings& s) {
   const auto work = [&] {
     for (std::size_t i = next++; i < s.policies.size(); i = next++) {
       try {
-        by_policy[i] = simulate_policy(s, s.policies[i]);
+        by_policy[i] = simulate_policy(s.scenario, s.policies[i]);
       } catch (...) {
         errors[i] = std::current_exception();
       }
