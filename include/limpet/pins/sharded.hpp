@@ -54,9 +54,13 @@ class ShardedPins {
     const PinOptions each{.capacity = (options.capacity + options.shards - 1) / options.shards,
                           .idle_ttl = options.idle_ttl};
     shards_.reserve(options.shards);
-    for (std::size_t i = 0; i < options.shards; ++i)
+    tables_.reserve(options.shards);
+    for (std::size_t i = 0; i < options.shards; ++i) {
       shards_.push_back(std::make_unique<Shard>(each));
+      tables_.push_back(shards_.back()->pins.table().entries().data());
+    }
     mask_ = options.shards - 1;
+    places_ = shards_.front()->pins.table().entries().size();
   }
 
   [[nodiscard]] std::optional<Home> find(KeyHash key, Instant now) const noexcept {
@@ -142,8 +146,8 @@ class ShardedPins {
 
   // All memory it holds, taken at construction.
   [[nodiscard]] std::size_t bytes() const noexcept {
-    return shards_.size() *
-           (sizeof(Shard) + sizeof(shards_.front()) + shards_.front()->pins.bytes());
+    return shards_.size() * (sizeof(Shard) + sizeof(shards_.front()) + sizeof(tables_.front()) +
+                             shards_.front()->pins.bytes());
   }
 
  private:
@@ -154,21 +158,21 @@ class ShardedPins {
     LocalPins pins;
   };
 
-  // LocalPins probes with `lo`, so the shard comes from the other half; its low 32 bits are the
-  // probe's tag.
-  [[nodiscard]] Shard& shard_of(KeyHash key) const noexcept {
-    return *shards_[(key.hi >> 48) & mask_];
-  }
-
+  // LocalPins probes with `lo`, so the shard comes from the other half. The entry is called for
+  // before the lock, so that both are on their way from memory at once.
   template <class F>
   auto locked(KeyHash key, F operation) const noexcept {
-    Shard& shard = shard_of(key);
+    const std::size_t number = (key.hi >> 48) & mask_;
+    __builtin_prefetch(tables_[number] + detail::PinTable::first_place(key, places_), 1);
+    Shard& shard = *shards_[number];
     const std::lock_guard lock(shard.mutex);
     return operation(shard.pins);
   }
 
   std::vector<std::unique_ptr<Shard>> shards_;
+  std::vector<const detail::PinTable::Entry*> tables_;  // of the shards
   std::size_t mask_ = 0;
+  std::size_t places_ = 0;  // in each table
 };
 
 static_assert(TracksTurns<ShardedPins<>>);
