@@ -2,10 +2,10 @@
 //
 // Rules with a history, by name, for comparison with the default.
 //
-// `published` is the rule that was measured on four RTX A4000 with vLLM 0.26.0, data parallel: weights
-// 1, 8, 1 and the KV gauge as it was read. On a real vLLM 0.32.0 it placed four conversations on one
-// of two idle ranks, because a gauge two seconds old outweighed what the router knew itself; the
-// simulator shows the same, and include/limpet/sim/README.md what it costs.
+// `published` is the rule that was measured on four RTX A4000 with vLLM 0.26.0, data parallel:
+// weights 1, 8, 1 and the KV gauge as it was read. On a real vLLM 0.32.0 it placed four
+// conversations on one of two idle ranks, because a gauge two seconds old outweighed what the
+// router knew itself; the simulator shows the same, and include/limpet/sim/README.md what it costs.
 //
 //   limpet::Router router{limpet::ShardedPins<>{}, limpet::presets::published(),
 //                         limpet::presets::published_overflow()};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The simulator against what was measured: requests of two real GPUs, the published ladder, and a real
-// closed loop. The tables of include/limpet/sim/README.md are printed by
+// The simulator against what was measured: requests of two real GPUs, the published ladder, and a
+// real closed loop. The tables of include/limpet/sim/README.md are printed by
 //     limpet_tests "[accuracy-table]"
 #include <limpet/sim/profiles.hpp>
 
@@ -25,7 +25,8 @@ namespace {
 using namespace limpet;
 using namespace limpet::sim;
 
-// ------------------------------------------------------------------- requests of real GPUs, open loop
+// ------------------------------------------------------------------- requests of real GPUs, open
+// loop
 
 // The clock of arrivals is another than that of the engine: the shortest way between them counts as
 // none. Times are s since the first arrival.
@@ -87,7 +88,8 @@ std::pair<OpenLoop, OpenLoop> open_loop(const EngineProfile& profile, const std:
 constexpr std::array gpu_files = {"vllm_timestamps/rtx4090_llama31_8b.requests.jsonl",
                                   "vllm_timestamps/rtxpro6000_llama31_8b.requests.jsonl"};
 
-// --------------------------------------------------------------------------------------- closed loops
+// --------------------------------------------------------------------------------------- closed
+// loops
 
 struct Row {
   double output = 0;  // tokens/min
@@ -157,8 +159,9 @@ std::vector<Row> mean_of(const ClosedLoop& ladder, Rule rule, std::uint64_t seed
   return rows;
 }
 
-// The published ladder. Its clients had gaps between turns that are not published: at 4 sessions with
-// affinity only 2.83 of 4 replicas were busy. 2 s (exponential) give 2.8; fitted, with the profile.
+// The published ladder. Its clients had gaps between turns that are not published: at 4 sessions
+// with affinity only 2.83 of 4 replicas were busy. 2 s (exponential) give 2.8; fitted, with the
+// profile.
 ClosedLoop published_ladder(double last_slowdown = 1.0) {
   std::vector<EngineProfile> fleet(4, profiles::a4000_qwen3_4b());
   fleet.back().slowdown = last_slowdown;
@@ -176,8 +179,8 @@ constexpr std::array<Row, 5> published_on = {{{6744, 0.38, 2.84, 86.4, 2.83},
                                               {11178, 13.14, 38.34, 37.9, 4},
                                               {16638, 27.66, 38.92, 31.6, 4}}};
 
-// Our own ladder on two CPU cores, vLLM 0.32.0. `slowdown`: that run's machine against that of the run
-// without a rule, by the medians of its own cold prompts.
+// Our own ladder on two CPU cores, vLLM 0.32.0. `slowdown`: that run's machine against that of the
+// run without a rule, by the medians of its own cold prompts.
 ClosedLoop cpu_ladder(double slowdown = 1.0) {
   std::vector<EngineProfile> fleet(2, profiles::cpu_core_82m());
   for (EngineProfile& profile : fleet) profile.slowdown = slowdown;
@@ -240,8 +243,8 @@ TEST_CASE("the published ladder: output within 15 %, hits within 6 points, affin
     INFO(published_ladder().steps[i] << " sessions: output " << off[i].output << " -> "
                                      << on[i].output << ", hits " << off[i].hits << " -> "
                                      << on[i].hits);
-    // Not reproduced: at 32 sessions the published output is half as high again as at 24, with the same
-    // hits; nothing here makes more work of the same kind go faster.
+    // Not reproduced: at 32 sessions the published output is half as high again as at 24, with the
+    // same hits; nothing here makes more work of the same kind go faster.
     if (i < 4) {
       CHECK(within(off[i].output, published_off[i].output, 0.15));
       CHECK(within(on[i].output, published_on[i].output, 0.15));
@@ -314,8 +317,8 @@ TEST_CASE("the published rule piles four conversations on one of two ranks, as i
   }
   INFO(piled << " of " << seeds << " seeds: output " << output / piled << ", p50 " << p50 / piled
              << ", hits " << hits / piled);
-  // Whether it comes to that depends on two conversations having been placed on one rank before, and
-  // that on where a scrape falls: it happened in the one run there is.
+  // Whether it comes to that depends on two conversations having been placed on one rank before,
+  // and that on where a scrape falls: it happened in the one run there is.
   CHECK(piled >= 5);
   CHECK(within(output / piled, 1893, 0.20));
   CHECK(std::abs(hits / piled - 49.0) <= 5.0);

@@ -12,7 +12,8 @@ namespace {
 
 using namespace limpet::sim;
 
-// What a user would send to an idle server: a long prompt, its next turn, short ones, several at once.
+// What a user would send to an idle server: a long prompt, its next turn, short ones, several at
+// once.
 std::vector<Measured> handful() {
   std::vector<Measured> requests;
   const auto add = [&](double at, std::uint64_t prompt, std::uint64_t output,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Why the default rule is what it is: placement by the router's own counts alone, judged against the
-// engine's own balancer and the published rule, with gauges scraped every 2 and every 5 s, steps that
-// follow each other, speeds that stray, answers of equal and of unequal length.
+// Why the default rule is what it is: placement by the router's own counts alone, judged against
+// the engine's own balancer and the published rule, with gauges scraped every 2 and every 5 s,
+// steps that follow each other, speeds that stray, answers of equal and of unequal length.
 #include <limpet/sim/run.hpp>
 
 #include "catch.hpp"
@@ -21,8 +21,8 @@ namespace {
 using namespace limpet;
 using namespace limpet::sim;
 
-// The rule that was chosen: no gauge in the score, and a live conversation counts a quarter of a turn
-// in flight, so that conversations which have ended cannot outweigh one that is being served.
+// The rule that was chosen: no gauge in the score, and a live conversation counts a quarter of a
+// turn in flight, so that conversations which have ended cannot outweigh one that is being served.
 constexpr WeightedLoad chosen{.in_flight_weight = 1.0, .kv_usage_weight = 0.0, .live_weight = 0.25};
 
 struct Scenario {
@@ -111,7 +111,8 @@ TEST_CASE(
     }
     for (std::size_t i = 0; i < scenario.steps.size(); ++i) {
       INFO(scenario.name << ", " << scenario.steps[i] << " sessions");
-      // A rule that piles sessions up starts fewer of them, and first turns find least: a point at most.
+      // A rule that piles sessions up starts fewer of them, and first turns find least: a point at
+      // most.
       CHECK(hits[i] >= published_hits[i] - 0.012);
     }
   }

@@ -171,8 +171,8 @@ TEST_CASE("a running request without a block preempts the last one, which starts
 }
 
 TEST_CASE("of idle blocks the tail of the conversation that ended first is lost first") {
-  // Two conversations of 3 full blocks and an open one, 8 blocks in all; a third takes 3 blocks: the
-  // two that nobody can hit, then the tail of the first conversation.
+  // Two conversations of 3 full blocks and an open one, 8 blocks in all; a third takes 3 blocks:
+  // the two that nobody can hit, then the tail of the first conversation.
   for (const auto& [asked, kept] : {std::pair{1, 8}, {2, 12}}) {
     Engine engine(small());
     Log log;

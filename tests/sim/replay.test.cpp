@@ -84,8 +84,8 @@ TEST_CASE(
   std::size_t turns = 0;
   for (const Session& session : sessions) turns += session.turns.size();
   CHECK(turns == 49'334);
-  // On one replica with room for all of one session, and one session at a time, nothing is read twice
-  // but what the sessions themselves changed.
+  // On one replica with room for all of one session, and one session at a time, nothing is read
+  // twice but what the sessions themselves changed.
   sessions.resize(5);
   std::uint64_t prompt = 0;
   std::uint64_t kept = 0;

@@ -41,8 +41,8 @@ TEST_CASE("equal seeds give equal sessions, other seeds others") {
 }
 
 TEST_CASE("synthetic agents have the quantiles of the recorded ones") {
-  // Of 710 real sessions: turns P25/50/75 = 18/45/94, output P50/90 216/899, pause after a tool result
-  // P50 9 s and after a human 100 s, 85 % of turns after a tool: so 9-13 s over all.
+  // Of 710 real sessions: turns P25/50/75 = 18/45/94, output P50/90 216/899, pause after a tool
+  // result P50 9 s and after a human 100 s, 85 % of turns after a tool: so 9-13 s over all.
   AgentSessions sessions(1, {.context_limit = ~std::uint64_t{0}});
   std::vector<double> turns;
   std::vector<double> outputs;

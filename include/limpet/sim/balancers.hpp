@@ -4,7 +4,8 @@
 //
 // With data parallelism vLLM's own front end picks a rank for every request, from counts that the
 // engines report through a coordinator (DPLBAsyncMPClient.get_core_engine_for_request and
-// DPCoordinator in vllm/v1/engine, read in July 2026). One API server is assumed. O(replicas) a turn.
+// DPCoordinator in vllm/v1/engine, read in July 2026). One API server is assumed. O(replicas) a
+// turn.
 #pragma once
 
 #include <algorithm>
@@ -18,8 +19,8 @@
 namespace limpet::sim {
 
 // Mid 2026 on (vllm-project/vllm #47420 and #49204; 0.32.0 has it). Own turns in flight or what the
-// coordinator says, whichever is more; a queue counts more the fuller the cache; the scan starts one
-// rank later each time, so that ties turn a conversation round the ranks.
+// coordinator says, whichever is more; a queue counts more the fuller the cache; the scan starts
+// one rank later each time, so that ties turn a conversation round the ranks.
 struct VllmBalancer : FrontEndBase {
   static constexpr bool listens_to_counts = true;
   static constexpr bool inside_server = true;
@@ -82,8 +83,8 @@ struct VllmBalancer4w : FrontEndBase {
   std::vector<EngineCounts> seen;
 };
 
-// 0.14 to mid 2026, dense models (#30739 to #49204): the engines never published their counts, so only
-// what the front end added itself was seen, and the rule above went round the ranks.
+// 0.14 to mid 2026, dense models (#30739 to #49204): the engines never published their counts, so
+// only what the front end added itself was seen, and the rule above went round the ranks.
 struct VllmBalancerBlind : VllmBalancer4w {
   static constexpr bool listens_to_counts = false;
 };

@@ -3,11 +3,11 @@
 // BlockCache: the KV blocks of one engine and which of them a later prompt can reuse.
 //
 // The rules are those of vLLM's BlockPool (vllm/v1/core/block_pool.py, read in July 2026): a block
-// that nobody holds stays findable and waits in the free queue until its memory is needed; the queue
-// is in the order of freeing; a request gives its blocks back tail first, so that the end of a prompt
-// is lost before its beginning; a block without a hash goes to the front, since nobody can hit it.
-// Equal blocks are not merged: two requests that compute one text at once hold two copies, and the
-// older copy is the one found. Cost: O(1) a block for everything. Not thread-safe.
+// that nobody holds stays findable and waits in the free queue until its memory is needed; the
+// queue is in the order of freeing; a request gives its blocks back tail first, so that the end of
+// a prompt is lost before its beginning; a block without a hash goes to the front, since nobody can
+// hit it. Equal blocks are not merged: two requests that compute one text at once hold two copies,
+// and the older copy is the one found. Cost: O(1) a block for everything. Not thread-safe.
 #pragma once
 
 #include <cassert>
@@ -125,7 +125,8 @@ class BlockCache {
     BlockId id = none;
   };
 
-  // Where `hash` is in the index, or the empty slot where it belongs. Linear probing, at most half full.
+  // Where `hash` is in the index, or the empty slot where it belongs. Linear probing, at most half
+  // full.
   [[nodiscard]] std::size_t slot_of(BlockHash hash) const noexcept {
     const std::size_t mask = index_.size() - 1;
     std::size_t slot = hash & mask;

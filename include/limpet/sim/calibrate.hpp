@@ -2,11 +2,11 @@
 //
 // Fits a profile's step time to measurements of a real engine.
 //
-// Give it the requests that a real engine served (recording.hpp), and a profile whose capacities are
-// those of that engine; it replays them with other coefficients until first bytes and ends agree best.
-// A handful is enough if they differ: a long cold prompt, the same again, a short one, several at
-// once. Nelder and Mead's simplex (1965) over the logarithms of the coefficients: no derivatives, any
-// scale, always positive. Cost: some hundred replays. Deterministic.
+// Give it the requests that a real engine served (recording.hpp), and a profile whose capacities
+// are those of that engine; it replays them with other coefficients until first bytes and ends
+// agree best. A handful is enough if they differ: a long cold prompt, the same again, a short one,
+// several at once. Nelder and Mead's simplex (1965) over the logarithms of the coefficients: no
+// derivatives, any scale, always positive. Cost: some hundred replays. Deterministic.
 #pragma once
 
 #include <algorithm>
@@ -21,8 +21,8 @@ namespace limpet::sim {
 
 struct CalibrateOptions {
   int replays = 1'500;  // the most that are tried
-  // Of every request's times, how much of an absolute error counts as nothing, in s: clocks are read
-  // by busy processes, and a relative error of 1 ms should not weigh as much as one of 1 s.
+  // Of every request's times, how much of an absolute error counts as nothing, in s: clocks are
+  // read by busy processes, and a relative error of 1 ms should not weigh as much as one of 1 s.
   double tolerance = 0.03;
   std::size_t every = 1;  // look at every nth request only, so that the others can check the fit
 };
@@ -49,8 +49,8 @@ struct CalibrateOptions {
 
 class Calibration {
  public:
-  // Returns `start` with the step time and front end that fit best. Coefficients that are 0 in `start`
-  // stay 0: leave out what the measurements cannot tell.
+  // Returns `start` with the step time and front end that fit best. Coefficients that are 0 in
+  // `start` stay 0: leave out what the measurements cannot tell.
   [[nodiscard]] static EngineProfile fit(const EngineProfile& start,
                                          const std::vector<Measured>& measured,
                                          const CalibrateOptions& options = {}) {

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Engine: one vLLM-like replica, step by step. To follow a request, read downwards: submit() queues
-// it, begin_step() schedules (continue() what runs, admit() what waits), end_step() hands out tokens.
+// it, begin_step() schedules (continue() what runs, admit() what waits), end_step() hands out
+// tokens.
 //
-// Rules of vLLM's V1 scheduler (vllm/v1/core/sched/scheduler.py, read in July 2026): running requests
-// first, in order; then the waiting ones, first come first served, each only if blocks for its *whole*
-// prompt are free; a running request that gets no block preempts the last of the running list. Not
-// modelled: priorities, speculative decoding, the one-step lag of asynchronous scheduling.
-// Cost: O(running) a step, O(blocks of the prompt) a request. Not thread-safe. Time is the caller's.
+// Rules of vLLM's V1 scheduler (vllm/v1/core/sched/scheduler.py, read in July 2026): running
+// requests first, in order; then the waiting ones, first come first served, each only if blocks for
+// its *whole* prompt are free; a running request that gets no block preempts the last of the
+// running list. Not modelled: priorities, speculative decoding, the one-step lag of asynchronous
+// scheduling. Cost: O(running) a step, O(blocks of the prompt) a request. Not thread-safe. Time is
+// the caller's.
 #pragma once
 
 #include <algorithm>
@@ -26,9 +28,9 @@
 
 namespace limpet::sim {
 
-// What vllm:prefix_cache_queries and _hits count. Until vllm-project/vllm #48860 (merged in July 2026)
-// every look-up of a waiting request did, one a step, so that a queue showed the hits of the request
-// at its head, over and over; since then each request counts once, when it is admitted.
+// What vllm:prefix_cache_queries and _hits count. Until vllm-project/vllm #48860 (merged in July
+// 2026) every look-up of a waiting request did, one a step, so that a queue showed the hits of the
+// request at its head, over and over; since then each request counts once, when it is admitted.
 enum class HitCounting : std::uint8_t { each_request, each_lookup };
 
 struct EngineProfile {
@@ -156,8 +158,8 @@ class Engine {
     [[nodiscard]] bool done() const noexcept { return generated == request.output_tokens; }
   };
 
-  // Gives each running request its remaining prefill chunk or one decode token. Returns whether nobody
-  // was preempted: a step that preempts admits nobody.
+  // Gives each running request its remaining prefill chunk or one decode token. Returns whether
+  // nobody was preempted: a step that preempts admits nobody.
   bool continue_running(std::uint64_t& budget, StepWork& work) {
     bool undisturbed = true;
     for (std::size_t i = 0; i < running_.size() && budget > 0; ++i) {
@@ -208,8 +210,9 @@ class Engine {
     }
   }
 
-  // Holds blocks for `tokens` more and publishes those that they fill: from now on, before the step has
-  // even run, other prompts can hit them. Changes nothing and returns false if not all are to be had.
+  // Holds blocks for `tokens` more and publishes those that they fill: from now on, before the step
+  // has even run, other prompts can hit them. Changes nothing and returns false if not all are to
+  // be had.
   [[nodiscard]] bool grow(std::uint32_t slot, std::uint64_t tokens) {
     Sequence& sequence = sequences_[slot];
     const std::uint64_t needed = blocks_for(sequence.computed + tokens);
@@ -236,8 +239,8 @@ class Engine {
     }
   }
 
-  // The request that came last gives its blocks back (they can still be hit) and starts again from the
-  // head of the queue; what it has already said stays said.
+  // The request that came last gives its blocks back (they can still be hit) and starts again from
+  // the head of the queue; what it has already said stays said.
   void preempt_last() {
     const std::uint32_t slot = running_.back();
     running_.pop_back();

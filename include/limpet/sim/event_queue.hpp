@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The simulator's future: events in order of time, and in order of scheduling where times are equal.
+// The simulator's future: events in order of time, and in order of scheduling where times are
+// equal.
 //
-// The second rule is what makes a run deterministic: closed loops produce many equal times. A binary
-// heap, O(log n) an event. Not thread-safe.
+// The second rule is what makes a run deterministic: closed loops produce many equal times. A
+// binary heap, O(log n) an event. Not thread-safe.
 #pragma once
 
 #include <algorithm>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// FrontEnd: what stands before a fleet and says where each turn goes. The concept that the simulator
-// drives: balancers.hpp and zoo.hpp have models, router_front_end.hpp makes one of any Router.
+// FrontEnd: what stands before a fleet and says where each turn goes. The concept that the
+// simulator drives: balancers.hpp and zoo.hpp have models, router_front_end.hpp makes one of any
+// Router.
 //
 // A model is told what a real front end could know: the turn, when answers begin and end, what the
 // engines say on their metrics page or to their coordinator, and nothing else. Derive from
@@ -64,8 +65,9 @@ concept FrontEnd = requires(F front, const Arrival& turn, std::uint64_t id, doub
 };
 // clang-format on
 
-// A front end that may hold turns (Choice::nowhere): `released` calls go(id, choice) for each that may
-// leave now, and is asked after every finished turn and when `wake_at` has come (infinity: never).
+// A front end that may hold turns (Choice::nowhere): `released` calls go(id, choice) for each that
+// may leave now, and is asked after every finished turn and when `wake_at` has come (infinity:
+// never).
 template <class F>
 concept HoldingFrontEnd = FrontEnd<F> && requires(F front, double now) {
   front.released(now, [](std::uint64_t, Choice) {});

@@ -3,9 +3,10 @@
 // A small strict reader for recordings: one JSON value a line, as in the traces that replay.hpp and
 // calibrate.hpp read.
 //
-// The simulator must build with the standard library alone, and reads trusted files of a few MB once:
-// so a plain tree, no speed, and an exception with the line number for whatever is not JSON. What
-// clients and engines send is read elsewhere (wire/, with simdjson). Strings keep ASCII escapes only.
+// The simulator must build with the standard library alone, and reads trusted files of a few MB
+// once: so a plain tree, no speed, and an exception with the line number for whatever is not JSON.
+// What clients and engines send is read elsewhere (wire/, with simdjson). Strings keep ASCII
+// escapes only.
 #pragma once
 
 #include <charconv>
@@ -153,8 +154,8 @@ class Json {
   std::vector<std::string> names_;
 };
 
-// Calls line(json) for each line that is not empty. Throws std::runtime_error that names the file and
-// the line if it cannot be read, is not JSON, or line() throws one.
+// Calls line(json) for each line that is not empty. Throws std::runtime_error that names the file
+// and the line if it cannot be read, is not JSON, or line() throws one.
 template <class Line>
 void read_json_lines(const std::string& path, Line&& line) {
   std::ifstream file(path);

@@ -2,10 +2,10 @@
 //
 // The /metrics page that a vLLM server with these engines behind it would print.
 //
-// Series, labels, order and number format are those of vLLM 0.32.0 (Prometheus text, Python client);
-// what the simulator does not know (histograms, process and HTTP statistics) is left out. It exists so
-// that a router in the simulator reads its gauges through its real parser, late and as text.
-// Cost: some 4 KB and a few microseconds for each engine.
+// Series, labels, order and number format are those of vLLM 0.32.0 (Prometheus text, Python
+// client); what the simulator does not know (histograms, process and HTTP statistics) is left out.
+// It exists so that a router in the simulator reads its gauges through its real parser, late and as
+// text. Cost: some 4 KB and a few microseconds for each engine.
 #pragma once
 
 #include <charconv>

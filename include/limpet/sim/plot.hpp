@@ -3,8 +3,8 @@
 // Reports as pictures and as a sentence: an SVG with what matters over the number of sessions, one
 // line a policy, and advice for whoever does not want to read a table.
 //
-// Text in, text out: open the SVG in any browser. Reports of one policy must be in the order of their
-// sessions at once.
+// Text in, text out: open the SVG in any browser. Reports of one policy must be in the order of
+// their sessions at once.
 #pragma once
 
 #include <algorithm>

@@ -51,7 +51,8 @@ inline constexpr std::array policy_names = {
     PolicyName{"tokens-times-batch", "new prefill tokens x batch size"},
     PolicyName{"least-pending-prefill", "tokens still to be read"}};
 
-// Calls visit(front end) with a new one of that name. Returns false, without a call, if there is none.
+// Calls visit(front end) with a new one of that name. Returns false, without a call, if there is
+// none.
 template <class Visit>
 bool with_policy(std::string_view name, Visit&& visit) {
   const auto with_router = [&](auto pins, auto scorer, auto overflow) {

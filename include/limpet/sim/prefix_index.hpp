@@ -2,9 +2,10 @@
 //
 // PrefixIndex: a front end's guess of what each replica has cached, from the prompts it sent there.
 //
-// What prefix-aware routers keep (a radix tree or hashes of blocks), bounded by the cache's size, and
-// as wrong as theirs about what the engine evicts. Two generations of a hash set stand for least
-// recently used: what was not seen during a whole generation is forgotten. O(blocks) a prompt.
+// What prefix-aware routers keep (a radix tree or hashes of blocks), bounded by the cache's size,
+// and as wrong as theirs about what the engine evicts. Two generations of a hash set stand for
+// least recently used: what was not seen during a whole generation is forgotten. O(blocks) a
+// prompt.
 #pragma once
 
 #include <algorithm>

@@ -2,8 +2,8 @@
 //
 // Machines as data: named engine profiles, each with the source of its figures.
 //
-// How well each one reproduces what was measured is told, and tested, beside README.md. Make your own
-// with calibrate.hpp; start from the machine that resembles yours.
+// How well each one reproduces what was measured is told, and tested, beside README.md. Make your
+// own with calibrate.hpp; start from the machine that resembles yours.
 #pragma once
 
 #include <array>
@@ -17,8 +17,8 @@ namespace limpet::sim::profiles {
 // RTX 4090 24 GB, Llama 3.1 8B bf16, vLLM 0.19.0. Capacities as that server printed them; step time
 // fitted (calibrate.hpp) to every second of 300 ShareGPT requests published with LLMServingSim
 // (casys-kaist/LLMServingSim 5daddb2, bench/examples, MIT), with the front end held at 30 ms, one
-// decode step: asynchronous scheduling makes a request wait that long. First principles agree: 16 GB
-// of weights at 1,008 GB/s are 16 ms, 131,072 B of KV a token at 943 GB/s 0.139 us.
+// decode step: asynchronous scheduling makes a request wait that long. First principles agree: 16
+// GB of weights at 1,008 GB/s are 16 ms, 131,072 B of KV a token at 943 GB/s 0.139 us.
 [[nodiscard]] inline EngineProfile rtx4090_llama31_8b() {
   return {.name = "rtx4090-llama31-8b",
           .kv_tokens = 41'392,  // 2,588 blocks, one of which is never handed out
@@ -50,10 +50,11 @@ namespace limpet::sim::profiles {
 }
 
 // RTX A4000 16 GB, Qwen3 4B bf16, vLLM 0.26.0, one of four data-parallel ranks: the machine of the
-// published ladder. From first principles: KV of 147,456 B a token at 448 GB/s, 8 GB of weights, 60 ms
-// of front end and network, max_num_seqs 32. Fitted by hand to the ladder's rows at 4 and 8 sessions:
-// 2,950 tokens/s of prefill and 20 ms for a step's weights and launch. KV capacity is published as
-// about 32,000 tokens; 36,000 fits the row at 16 sessions best. Its hit counters count look-ups.
+// published ladder. From first principles: KV of 147,456 B a token at 448 GB/s, 8 GB of weights, 60
+// ms of front end and network, max_num_seqs 32. Fitted by hand to the ladder's rows at 4 and 8
+// sessions: 2,950 tokens/s of prefill and 20 ms for a step's weights and launch. KV capacity is
+// published as about 32,000 tokens; 36,000 fits the row at 16 sessions best. Its hit counters count
+// look-ups.
 [[nodiscard]] inline EngineProfile a4000_qwen3_4b() {
   return {.name = "a4000-qwen3-4b",
           .kv_tokens = 36'000,
@@ -69,11 +70,11 @@ namespace limpet::sim::profiles {
           .hit_counting = HitCounting::each_lookup};
 }
 
-// One core of a shared machine, 82M random weights, vLLM 0.32.0: a real closed loop of our own on two
-// data-parallel ranks. Capacities as configured (1,000 blocks of 32 tokens, one never handed out).
-// Step and front-end times fitted by hand to the step with two sessions under the engine's own balancer:
-// cold prompts 1,650 tokens/s, 27 ms a decode step with one sequence, 34 ms with two. The front end
-// shares the cores with the engines, so what it takes varies.
+// One core of a shared machine, 82M random weights, vLLM 0.32.0: a real closed loop of our own on
+// two data-parallel ranks. Capacities as configured (1,000 blocks of 32 tokens, one never handed
+// out). Step and front-end times fitted by hand to the step with two sessions under the engine's
+// own balancer: cold prompts 1,650 tokens/s, 27 ms a decode step with one sequence, 34 ms with two.
+// The front end shares the cores with the engines, so what it takes varies.
 [[nodiscard]] inline EngineProfile cpu_core_82m() {
   return {.name = "cpu-core-82m",
           .kv_tokens = 999 * 32,

@@ -3,8 +3,9 @@
 // Random numbers that are the same on every machine, and distributions given by their quantiles.
 //
 // The standard library fixes its engines but not its distributions, and a report must be byte
-// identical wherever it is made. xoshiro256** seeded by splitmix64 (Blackman and Vigna, 2018, public
-// domain) is all that is needed here. Not for secrets. Cost: a few ns a number, no allocation.
+// identical wherever it is made. xoshiro256** seeded by splitmix64 (Blackman and Vigna, 2018,
+// public domain) is all that is needed here. Not for secrets. Cost: a few ns a number, no
+// allocation.
 #pragma once
 
 #include <array>
@@ -50,7 +51,8 @@ class Random {
   // In [0, 1), with all 53 bits that a double can hold.
   [[nodiscard]] double uniform() noexcept { return static_cast<double>(next() >> 11) * 0x1.0p-53; }
 
-  // In [0, bound). Requires bound > 0. The bias, below bound / 2^53, is far under what any run sees.
+  // In [0, bound). Requires bound > 0. The bias, below bound / 2^53, is far under what any run
+  // sees.
   [[nodiscard]] std::uint64_t below(std::uint64_t bound) noexcept {
     assert(bound > 0);
     return static_cast<std::uint64_t>(uniform() * static_cast<double>(bound));

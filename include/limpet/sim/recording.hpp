@@ -2,8 +2,8 @@
 //
 // What a real engine did with some requests, and the same requests on a simulated one.
 //
-// Open loop: each request is sent when it was sent then, whatever became of the others. This is how a
-// profile is fitted (calibrate.hpp) and checked. Cost: that of the engine's steps.
+// Open loop: each request is sent when it was sent then, whatever became of the others. This is how
+// a profile is fitted (calibrate.hpp) and checked. Cost: that of the engine's steps.
 #pragma once
 
 #include <algorithm>
@@ -19,8 +19,9 @@
 
 namespace limpet::sim {
 
-// One request, in seconds since some common moment. The turns of one session share their prefix, each
-// prompt being the previous prompt, its answer and new text; without a session a prompt is all its own.
+// One request, in seconds since some common moment. The turns of one session share their prefix,
+// each prompt being the previous prompt, its answer and new text; without a session a prompt is all
+// its own.
 struct Measured {
   double sent = 0;
   double first = 0;  // first byte of the answer
@@ -91,7 +92,8 @@ struct RecordedPrompts {
   return prompts;
 }
 
-// Sends the requests to one engine of that profile. Requires that `measured` is sorted by time sent.
+// Sends the requests to one engine of that profile. Requires that `measured` is sorted by time
+// sent.
 [[nodiscard]] inline std::vector<Timing> replay(const EngineProfile& profile,
                                                 const std::vector<Measured>& measured) {
   struct Sink {

@@ -32,8 +32,8 @@ struct ReplayOptions {
 
 // Agent sessions, one a line: {"session": name, "tools": tokens, "system": tokens, "turns": [{"in",
 // "out": tokens, "from": index of the earlier turn whose prompt this one begins with or -1, "kept":
-// tokens of that, "think": s, "agent": number, if not of the main line}]}. A prompt that keeps all of
-// an earlier one is taken to go on with that one's answer.
+// tokens of that, "think": s, "agent": number, if not of the main line}]}. A prompt that keeps all
+// of an earlier one is taken to go on with that one's answer.
 [[nodiscard]] inline std::vector<Session> read_agent_sessions(const std::string& path,
                                                               const ReplayOptions& options = {}) {
   std::vector<Session> sessions;
@@ -82,9 +82,9 @@ struct ReplayOptions {
 
 // Mooncake's trace (kvcache-ai/Mooncake, FAST25-release), one request a line: {"timestamp": ms,
 // "input_length", "output_length", "hash_ids": of blocks of 512 tokens}. Requests are joined to
-// sessions by what they share: one that holds the last full block of an earlier one continues it; the
-// first block, which all requests of that trace share, tells nothing. The time between them, which
-// includes the service that nobody recorded, counts as the pause.
+// sessions by what they share: one that holds the last full block of an earlier one continues it;
+// the first block, which all requests of that trace share, tells nothing. The time between them,
+// which includes the service that nobody recorded, counts as the pause.
 [[nodiscard]] inline std::vector<Session> read_mooncake_sessions(
     const std::string& path, const ReplayOptions& options = {}) {
   constexpr std::uint64_t block = 512;

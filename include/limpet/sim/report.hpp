@@ -3,8 +3,8 @@
 // Report: what one run came to, in the columns by which policies are compared.
 //
 // Medians and tails can look good while a few sessions starve, so the mean, the slowest session and
-// Jain's fairness index stand beside them. Quantiles are the ladder tool's: element floor(p n) of the
-// sorted list. Plain values; the text forms are stable to the byte.
+// Jain's fairness index stand beside them. Quantiles are the ladder tool's: element floor(p n) of
+// the sorted list. Plain values; the text forms are stable to the byte.
 #pragma once
 
 #include <algorithm>

@@ -2,8 +2,9 @@
 //
 // RouterFrontEnd: any Router before a simulated fleet, exactly as it stands before a real one.
 //
-// It is told what a gateway would tell it: keys and prompt sizes, the usage of answers, metrics pages.
-// Give the router a copy of the clock that is given here, and no replicas: start() adds them.
+// It is told what a gateway would tell it: keys and prompt sizes, the usage of answers, metrics
+// pages. Give the router a copy of the clock that is given here, and no replicas: start() adds
+// them.
 #pragma once
 
 #include <cassert>

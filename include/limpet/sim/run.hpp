@@ -3,9 +3,10 @@
 // Simulation: a fleet, a front end before it and users who send turns, on one simulated clock.
 //
 // Users are seats: each plays one session of a SessionSource after the other. A run can be repeated
-// with another load on the same engines, whose caches and gauges are then as the last run left them:
-// the steps of a ladder follow each other. Deterministic: same options, same front end, same report.
-// Cost: a few hundred ns a scheduled sequence and step, 100-200 ns a prompt block. Not thread-safe.
+// with another load on the same engines, whose caches and gauges are then as the last run left
+// them: the steps of a ladder follow each other. Deterministic: same options, same front end, same
+// report. Cost: a few hundred ns a scheduled sequence and step, 100-200 ns a prompt block. Not
+// thread-safe.
 #pragma once
 
 #include <algorithm>
@@ -18,9 +19,11 @@
 #include <utility>
 #include <vector>
 
+#include <limpet/sim/coordinator.hpp>
 #include <limpet/sim/engine.hpp>
 #include <limpet/sim/event_queue.hpp>
 #include <limpet/sim/front_end.hpp>
+#include <limpet/sim/meter.hpp>
 #include <limpet/sim/metrics_page.hpp>
 #include <limpet/sim/report.hpp>
 #include <limpet/sim/seat.hpp>
@@ -50,7 +53,7 @@ class Simulation {
       : front_(front),
         options_(options),
 
-        busy_since_(fleet.size(), -1.0) {
+        meter_(fleet.size()) {
     assert(!fleet.empty());
     engines_.reserve(fleet.size());
     for (const EngineProfile& profile : fleet) {
@@ -114,15 +117,6 @@ class Simulation {
     enum class Kind : std::uint8_t { turn, choice, arrival, step_end, scrape, counts, wake };
     Kind kind;
     std::uint32_t index = 0;  // of a seat or an engine
-  };
-
-  struct Totals {
-    double at = 0;
-    double busy = 0;  // replica-seconds with something to do
-    std::uint64_t queries = 0;
-    std::uint64_t hits = 0;
-    std::uint64_t generated = 0;
-    std::uint64_t preemptions = 0;
   };
 
   struct Sink {
@@ -231,7 +225,7 @@ class Simulation {
   void begin_step(std::uint32_t index) {
     Engine& engine = engines_[index];
     if (engine.stepping() || !engine.has_work()) return;
-    if (busy_since_[index] < 0) busy_since_[index] = events_.now();
+    meter_.begins(index, events_.now());
     events_.schedule(events_.now() + engine.begin_step() * pace(index),
                      {Event::Kind::step_end, index});
   }
@@ -245,11 +239,12 @@ class Simulation {
   void end_step(std::uint32_t index, Source& source) {
     ended_.clear();
     engines_[index].end_step(Sink{*this, index});
-    if (!engines_[index].has_work()) {
-      busy_ += events_.now() - busy_since_[index];
-      busy_since_[index] = -1.0;
+    if (!engines_[index].has_work()) meter_.ends(index, events_.now());
+    if constexpr (F::listens_to_counts) {
+      if (coordinator_.hear(engines_, events_.now())) {
+        events_.schedule(coordinator_.due(), {Event::Kind::counts});
+      }
     }
-    watch_counts();
     for (const std::uint64_t id : ended_) end_turn(id, index, source);
     begin_step(index);
   }
@@ -292,50 +287,15 @@ class Simulation {
     }
   }
 
-  // The coordinator's rule: counts go out when they have been still for 50 ms, 100 ms after the last
-  // ones at the earliest; where nothing changes, every 5 s, which changes nothing but what a balancer
-  // has added to them itself.
-  void watch_counts() {
-    if constexpr (F::listens_to_counts) {
-      counts_.clear();
-      for (const Engine& engine : engines_) {
-        const EngineCounters& now = engine.counters();
-        counts_.push_back({now.waiting, now.running, now.kv_usage});
-      }
-      const auto same = [](const EngineCounts& a, const EngineCounts& b) {
-        return a.waiting == b.waiting && a.running == b.running;
-      };
-      if (std::equal(counts_.begin(), counts_.end(), told_counts_.begin(), told_counts_.end(),
-                     same)) {
-        return;
-      }
-      told_counts_ = counts_;
-      counts_due_ = std::max(events_.now() + 0.05, counts_sent_at_ + 0.1);
-      events_.schedule(counts_due_, {Event::Kind::counts});
-    }
-  }
-
   void broadcast_counts() {
-    if (events_.now() != counts_due_) return;  // something has changed since
-    counts_sent_at_ = events_.now();
-    front_.counted(told_counts_, events_.now());
-    counts_due_ = events_.now() + 5.0;
-    events_.schedule(counts_due_, {Event::Kind::counts});
+    const double now = events_.now();
+    if (!coordinator_.is_due(now)) return;
+    front_.counted(coordinator_.send(now), now);
+    events_.schedule(coordinator_.due(), {Event::Kind::counts});
   }
 
   [[nodiscard]] Totals totals() const noexcept {
-    Totals totals;
-    totals.at = std::min(events_.now(), stop_);
-    totals.busy = busy_;
-    for (std::size_t i = 0; i < engines_.size(); ++i) {
-      const EngineCounters& now = engines_[i].counters();
-      totals.queries += now.prefix_queries;
-      totals.hits += now.prefix_hits;
-      totals.generated += now.generation_tokens;
-      totals.preemptions += now.preemptions;
-      if (busy_since_[i] >= 0) totals.busy += totals.at - busy_since_[i];
-    }
-    return totals;
+    return meter_.read(engines_, std::min(events_.now(), stop_));
   }
 
   [[nodiscard]] Report report(const Totals& before, const Totals& after, const Load& load) const {
@@ -367,12 +327,8 @@ class Simulation {
   std::uint64_t first_id_ = 0;        // of turns_
   std::vector<double> durations_;     // of completed sessions
   std::vector<std::uint64_t> ended_;  // in the step that is ending
-  std::vector<double> busy_since_;    // negative: idle
-  double busy_ = 0;
-  std::vector<EngineCounts> counts_;
-  std::vector<EngineCounts> told_counts_;  // to the coordinator
-  double counts_sent_at_ = -1e9;
-  double counts_due_ = -1;
+  Meter meter_;
+  Coordinator coordinator_;
   double woken_at_ = -1;
   double begin_ = 0;
   double stop_ = 0;

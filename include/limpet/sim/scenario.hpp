@@ -28,8 +28,8 @@ struct Scenario {
   EngineProfile profile{};
   std::uint32_t replicas = 4;
   double slow = 1.0;  // the last replica's steps take so much longer
-  // Sessions at once, one run each, on the same engines one after the other. Empty: 4 8 16 24 32, or
-  // 64 for recordings.
+  // Sessions at once, one run each, on the same engines one after the other. Empty: 4 8 16 24 32,
+  // or 64 for recordings.
   std::vector<std::uint32_t> sessions{};
   double seconds = 180;  // of each run; recordings are played to their end
   double think = -1;  // ladder: mean pause in s; others: scale of the pauses; negative: as it comes

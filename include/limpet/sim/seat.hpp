@@ -2,9 +2,9 @@
 //
 // Seat: one user at the simulator's table, playing a session turn by turn.
 //
-// It knows the prompts: a turn begins with what it shares with an earlier one and goes on with text of
-// its own. Earlier prompts are kept only as long as a later turn needs them. Moving a seat invalidates
-// the views it has given. Cost: a copy of the chain (8 bytes a block) a turn.
+// It knows the prompts: a turn begins with what it shares with an earlier one and goes on with text
+// of its own. Earlier prompts are kept only as long as a later turn needs them. Moving a seat
+// invalidates the views it has given. Cost: a copy of the chain (8 bytes a block) a turn.
 #pragma once
 
 #include <algorithm>

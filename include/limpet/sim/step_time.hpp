@@ -2,10 +2,11 @@
 //
 // How long one step of an engine takes, as a sum of what the hardware has to do for it.
 //
-// A step reads the weights once or computes all its new tokens, whichever takes longer (the roofline);
-// attention then costs by pairs of tokens in a prefill and by the context read in a decode; every
-// sequence and every step has a price of its own. Six coefficients and a fixed front-end time describe
-// a machine: profiles.hpp has some with their sources, calibrate.hpp fits others. Pure functions.
+// A step reads the weights once or computes all its new tokens, whichever takes longer (the
+// roofline); attention then costs by pairs of tokens in a prefill and by the context read in a
+// decode; every sequence and every step has a price of its own. Six coefficients and a fixed
+// front-end time describe a machine: profiles.hpp has some with their sources, calibrate.hpp fits
+// others. Pure functions.
 #pragma once
 
 #include <algorithm>

@@ -2,10 +2,11 @@
 //
 // TokenChain: a prompt as a prefix cache sees it, without the tokens.
 //
-// An engine caches whole blocks and knows a block by a hash of its tokens and of all blocks before it
-// (vLLM: hash_block_tokens). Here text has no tokens, only an identity: `append(content, n)` adds the
-// first n tokens of the text `content`. Equal appends give equal chains, so two conversations share
-// exactly the blocks that their common beginning fills. Cost: O(blocks added), 8 bytes a block.
+// An engine caches whole blocks and knows a block by a hash of its tokens and of all blocks before
+// it (vLLM: hash_block_tokens). Here text has no tokens, only an identity: `append(content, n)`
+// adds the first n tokens of the text `content`. Equal appends give equal chains, so two
+// conversations share exactly the blocks that their common beginning fills. Cost: O(blocks added),
+// 8 bytes a block.
 #pragma once
 
 #include <algorithm>

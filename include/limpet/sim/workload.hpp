@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What the users of a fleet do: sessions of turns, each sent when the answer before it has come and
-// the user or the tool has thought (a closed loop: replaying absolute times would change which policy
-// wins, since a slow fleet is then sent the same load as a fast one).
+// the user or the tool has thought (a closed loop: replaying absolute times would change which
+// policy wins, since a slow fleet is then sent the same load as a fast one).
 //
 // A SessionSource hands out sessions one after the other: the published load ladder and synthetic
 // coding agents here, recorded ones in replay.hpp. Deterministic for a seed.
@@ -124,8 +124,12 @@ class AgentSessions {
       turn.output_tokens = scaled(output_.draw(random_));
       const Quantiles& pause = random_.uniform() < share_of_tools ? after_tool_ : after_human_;
       if (i > 0) turn.think = options_.think_scale * pause.draw(random_);
+      if (turn.prompt_tokens + turn.output_tokens > options_.context_limit) {
+        if (i > 0) break;
+        turn.output_tokens = std::min(turn.output_tokens, options_.context_limit / 2);
+        turn.prompt_tokens = options_.context_limit - turn.output_tokens;
+      }
       said = turn.prompt_tokens + turn.output_tokens;
-      if (said > options_.context_limit && i > 0) break;
       session.turns.push_back(turn);
     }
     return session;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The policy zoo: what others do, each in its plainest form and against the same interface, so that a
-// rule can be compared before it is believed. Load-only policies first, then those by key, then those
-// that guess what is cached. All are models of FrontEnd; none is meant for production.
+// The policy zoo: what others do, each in its plainest form and against the same interface, so that
+// a rule can be compared before it is believed. Load-only policies first, then those by key, then
+// those that guess what is cached. All are models of FrontEnd; none is meant for production.
 //
-// A policy with a home for conversations says where a turn went relative to it. Costs: O(replicas) a
-// turn unless noted. Not thread-safe.
+// A policy with a home for conversations says where a turn went relative to it. Costs: O(replicas)
+// a turn unless noted. Not thread-safe.
 #pragma once
 
 #include <algorithm>
@@ -77,7 +77,8 @@ struct LeastInFlightChoice : Counting {
   std::size_t next = 0;
 };
 
-// The less loaded of two drawn at random (Mitzenmacher, "The power of two choices", IEEE TPDS 2001).
+// The less loaded of two drawn at random (Mitzenmacher, "The power of two choices", IEEE TPDS
+// 2001).
 struct PowerOfTwoChoices : Counting {
   Choice choose(const Arrival&, double) {
     const std::size_t a = random.below(in_flight.size());
@@ -87,8 +88,8 @@ struct PowerOfTwoChoices : Counting {
   Random random{1};
 };
 
-// Consistent hashing of the conversation key on a ring with 100 points a replica (Karger et al., STOC
-// 1997): no table, no load. O(log replicas).
+// Consistent hashing of the conversation key on a ring with 100 points a replica (Karger et al.,
+// STOC 1997): no table, no load. O(log replicas).
 struct ConsistentHash : Counting {
   void start(std::span<const EngineProfile> fleet) {
     Counting::start(fleet);
@@ -121,8 +122,8 @@ struct BoundedLoadHash : ConsistentHash {
   }
 };
 
-// A hash of the first user message: what a gateway does that is told no session, by the text after the
-// shared prompt, a kilobyte of it. Sub-agents and compacted conversations go their own ways.
+// A hash of the first user message: what a gateway does that is told no session, by the text after
+// the shared prompt, a kilobyte of it. Sub-agents and compacted conversations go their own ways.
 struct FirstMessageHash : Counting {
   Choice choose(const Arrival& turn, double) {
     const auto blocks = turn.tokens->blocks();
@@ -152,9 +153,10 @@ struct StickyFewestSessions : Counting {
   std::vector<std::uint64_t> sessions;  // ever placed: nobody says when one ends
 };
 
-// Longest known prefix unless the load is uneven, else the shortest queue; without a match the replica
-// with the smallest tree. (`cache_aware` of SGLang's router and of its successor SMG, with the latter's
-// documented defaults: a match of 0.3 of the prompt, imbalance above 64 turns and 1.5 times.)
+// Longest known prefix unless the load is uneven, else the shortest queue; without a match the
+// replica with the smallest tree. (`cache_aware` of SGLang's router and of its successor SMG, with
+// the latter's documented defaults: a match of 0.3 of the prompt, imbalance above 64 turns and 1.5
+// times.)
 struct PrefixAffinity : Counting {
   void start(std::span<const EngineProfile> fleet) {
     Counting::start(fleet);
@@ -180,8 +182,8 @@ struct PrefixAffinity : Counting {
   PrefixIndex index;
 };
 
-// New prefill tokens x batch size (Zhang et al., "Multiplication may be all you need for LLM request
-// scheduling", arXiv 2603.15202).
+// New prefill tokens x batch size (Zhang et al., "Multiplication may be all you need for LLM
+// request scheduling", arXiv 2603.15202).
 struct TokensTimesBatchSize : PrefixAffinity {
   Choice choose(const Arrival& turn, double) {
     std::vector<double> cost;
@@ -195,8 +197,8 @@ struct TokensTimesBatchSize : PrefixAffinity {
   }
 };
 
-// Least pending prefill: tokens still to be read there, of the turns before this one and of this one
-// (the prefill half of NVIDIA Dynamo's router cost; decode load is left out).
+// Least pending prefill: tokens still to be read there, of the turns before this one and of this
+// one (the prefill half of NVIDIA Dynamo's router cost; decode load is left out).
 struct LeastPendingPrefillChoice : PrefixAffinity {
   void start(std::span<const EngineProfile> fleet) {
     PrefixAffinity::start(fleet);
