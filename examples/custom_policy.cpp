@@ -12,8 +12,8 @@
 #include <cstdint>
 #include <iostream>
 
-// Places a conversation where the fewest prompt tokens are being worked on. Turns count only between
-// equals: one that reads 100,000 tokens is more work than ten that read 1,000.
+// Places a conversation where the fewest prompt tokens are being worked on: one turn of 100,000
+// tokens is more work than ten of 1,000. Turns count only between equals.
 struct FewestTokens {
   [[nodiscard]] double score(const limpet::ReplicaLoad& load,
                              const limpet::ScoreContext&) const noexcept {
@@ -32,7 +32,7 @@ struct SpillShort {
     return home.in_flight >= threshold;
   }
 
-  // Asked only when home is overloaded. `spill` without a target goes to the fewest turns in flight.
+  // Asked only when home is overloaded. `spill` without a target goes to the fewest in flight.
   [[nodiscard]] limpet::Verdict decide(const limpet::OverflowView& view) const noexcept {
     const std::uint64_t tokens = std::max(view.prompt_tokens, view.context_tokens);
     const bool is_short = tokens <= short_tokens;

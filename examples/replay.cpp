@@ -56,11 +56,11 @@ policies  random, round robin, least in flight: choose a replica for each turn
           Limpet: the same, but a turn leaves a home that is overloaded, once
 
 figures   read before   share of all prompt tokens that the chosen replica had read before
-          at home       share of the turns after a conversation's first that were sent where that one
-                        was placed
+          at home       share of the turns after a conversation's first that were sent to where that
+                        one was placed
           spills        turns that left an overloaded home
           placed again  turns whose conversation had to be placed anew (its pin had expired)
-          imbalance     turns in flight, averaged over time: the fullest replica over the mean of all
+          imbalance     turns in flight, averaged over time: the fullest replica over the mean
           momentary     the same with whichever replica is the fullest at each moment; affinity has
                         its price here, since a turn does not go wherever it is quiet just now
 )";
@@ -196,7 +196,8 @@ struct Row {
   }
 };
 
-// Every policy is this one router: what differs is its pins, its overflow rule and what it is asked.
+// Every policy is this one router: what differs is its pins, its overflow rule and what it is
+// asked.
 [[nodiscard]] std::vector<Row> compare(const std::vector<replay::Session>& sessions,
                                        const Settings& settings) {
   using limpet::Turn;

@@ -3,7 +3,7 @@
 // A small reverse proxy for chat completions, and what it takes to route them by conversation: the
 // lines marked "limpet". The rest is what such a server has anyway.
 //
-//   server PORT REPLICA...      server 8080 127.0.0.1:8000 127.0.0.1:8001     (PORT 0: any free one)
+//   server PORT REPLICA...     e.g. server 8080 127.0.0.1:8000 127.0.0.1:8001; PORT 0: any free one
 //
 // Requests with equal `x-session-id` are one conversation; the answer says in `x-limpet-replica`
 // and `x-limpet-outcome` where it came from. Streams are passed on as they come, a client that

@@ -162,7 +162,8 @@ class Generator {
     std::vector<Session> all(count);
     for (std::size_t i = 0; i < count; ++i) {
       all[i].name = "generated-" + std::to_string(i);
-      add_conversation(all[i], 0, whole(turns_), shared_tokens + whole(first_message_));
+      const std::uint64_t turns = whole(turns_);
+      add_conversation(all[i], 0, turns, shared_tokens + whole(first_message_));
       if (uniform() < share_with_agents) add_agents(all[i]);
       all[i].link();
     }
