@@ -28,7 +28,7 @@ TEST_CASE("a scenario is played size by size, and its settings arrive") {
   REQUIRE(ladder.size() == 2);
   CHECK(ladder[0].seats == 2);
   CHECK(ladder[1].seats == 5);
-  CHECK(ladder[1].seconds == 40);
+  CHECK(ladder[1].seconds == Approx(40));
 
   scenario.slow = 3;
   CHECK(played(scenario)[1].output_tokens_per_minute < ladder[1].output_tokens_per_minute);

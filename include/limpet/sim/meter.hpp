@@ -3,7 +3,8 @@
 // Meter: what a fleet has done up to a moment, from its engines' counters and from when they
 // worked.
 //
-// The difference of two readings is what a run came to. Not thread-safe.
+// The difference of two readings is what a run came to: add_totals() puts it into the report. Not
+// thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include <limpet/sim/engine.hpp>
+#include <limpet/sim/report.hpp>
 
 namespace limpet::sim {
 
@@ -56,5 +58,20 @@ class Meter {
   std::vector<double> working_since_;
   double busy_ = 0;
 };
+
+// The columns that are by time, and those that only the engines know.
+inline void add_totals(Report& report, const Totals& before, const Totals& after) noexcept {
+  const auto share = [](double part, double whole) { return whole > 0 ? part / whole : 0.0; };
+  const auto since = [](std::uint64_t now, std::uint64_t then) {
+    return static_cast<double>(now - then);
+  };
+  report.seconds = after.at - before.at;
+  report.sessions_per_hour = 3600 * share(static_cast<double>(report.sessions), report.seconds);
+  report.output_tokens_per_minute =
+      60 * share(since(after.generated, before.generated), report.seconds);
+  report.prefix_hits = share(since(after.hits, before.hits), since(after.queries, before.queries));
+  report.replicas_busy = share(after.busy - before.busy, report.seconds);
+  report.preemptions = after.preemptions - before.preemptions;
+}
 
 }  // namespace limpet::sim

@@ -94,17 +94,21 @@ class Simulation {
     durations_.clear();
     seats_.clear();
     seats_.reserve(load.seats);
-    const Totals before = totals();
+    const Totals before = meter_.read(engines_, begin_);
     std::optional<Totals> at_stop;
     for (std::uint32_t i = 0; i < load.seats; ++i) {
       seats_.emplace_back();
       take_session(source, i, begin_ + load.stagger * i);
     }
     while (active_ > 0) {
-      if (!at_stop && events_.next_at() >= stop_) at_stop = totals();
+      if (!at_stop && events_.next_at() >= stop_) at_stop = meter_.read(engines_, stop_);
       handle(events_.pop(), source);
     }
-    return report(before, at_stop.value_or(totals()), load);
+    Report report = summarize(turns_, load.seats);
+    report.sessions = durations_.size();
+    report.session = Quantity::of(durations_);
+    add_totals(report, before, at_stop.value_or(meter_.read(engines_, events_.now())));
+    return report;
   }
 
   // Of the last run, in the order sent.
@@ -292,30 +296,6 @@ class Simulation {
     if (!coordinator_.is_due(now)) return;
     front_.counted(coordinator_.send(now), now);
     events_.schedule(coordinator_.due(), {Event::Kind::counts});
-  }
-
-  [[nodiscard]] Totals totals() const noexcept {
-    return meter_.read(engines_, std::min(events_.now(), stop_));
-  }
-
-  [[nodiscard]] Report report(const Totals& before, const Totals& after, const Load& load) const {
-    Report report = summarize(turns_, load.seats);
-    const bool limited = load.seconds < std::numeric_limits<double>::infinity();
-    report.seconds = limited ? load.seconds : after.at - begin_;
-    const auto share = [](double part, double whole) { return whole > 0 ? part / whole : 0.0; };
-    const auto since = [](std::uint64_t now, std::uint64_t then) {
-      return static_cast<double>(now - then);
-    };
-    report.sessions = durations_.size();
-    report.session = Quantity::of(durations_);
-    report.sessions_per_hour = 3600 * share(since(report.sessions, 0), report.seconds);
-    report.output_tokens_per_minute =
-        60 * share(since(after.generated, before.generated), report.seconds);
-    report.prefix_hits =
-        share(since(after.hits, before.hits), since(after.queries, before.queries));
-    report.replicas_busy = share(after.busy - before.busy, report.seconds);
-    report.preemptions = after.preemptions - before.preemptions;
-    return report;
   }
 
   F& front_;
