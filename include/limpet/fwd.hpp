@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Names without bodies, and the default policies: enough to mention a Router or a Lease in another
-// header.
+// Names without bodies, and the default policies: enough to mention a Lease, a Snapshot or a template
+// over Router<P, S, O, M, C> in another header. Naming Router<> itself checks that its policies model
+// their concepts, so it needs them whole: include router.hpp.
 #pragma once
 
 #include <limpet/concepts.hpp>

@@ -13,6 +13,7 @@
 #include <limpet/clock.hpp>
 #include <limpet/concepts.hpp>
 #include <limpet/detail/decide.hpp>
+#include <limpet/detail/near_miss.hpp>
 #include <limpet/detail/turns_of.hpp>
 #include <limpet/explanation.hpp>
 #include <limpet/fleet.hpp>
@@ -225,7 +226,12 @@ class Router {
 
 Router(RouterOptions) -> Router<>;
 
+// Never a router: see detail/near_miss.hpp.
+template <class... Arguments>
+Router(Arguments...) -> Router<detail::NearMissOf<Arguments...>>;
+
 }  // namespace limpet
 
+#include <limpet/detail/router_plan.hpp>
 #include <limpet/detail/router_pool.hpp>
 #include <limpet/detail/router_turns.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Router's bodies, second half: construction, the life of replicas, readings, and the views for
+// Router's bodies, last part: construction, the life of replicas, readings, and the views for
 // people.
 #pragma once
 
