@@ -51,7 +51,7 @@ TEST_CASE("the counter sees what is allocated") {
 }
 
 TEST_CASE("no turn allocates, whatever becomes of it and however it ends") {
-  const std::size_t replicas = GENERATE(4, 1024);
+  const std::size_t replicas = GENERATE(std::size_t{4}, std::size_t{1024});
   CAPTURE(replicas);
   Pool pool(replicas);
   Router<>& router = pool.router;

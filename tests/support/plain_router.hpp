@@ -80,8 +80,7 @@ class PlainRouter {
 
   [[nodiscard]] double in_flight_tokens(int replica) const {
     double sum = 0;
-    for (const auto& [id, turn] : turns_)
-      sum += turn.replica == replica ? turn.tokens : 0;
+    for (const auto& [id, turn] : turns_) sum += turn.replica == replica ? turn.tokens : 0;
     return sum;
   }
 
@@ -263,7 +262,7 @@ class PlainRouter {
     int replica = 0;
     std::string outcome;
     std::optional<std::string> key;  // of the conversation whose pin it uses
-    int pin_use = 0;  // the how manieth of that pin
+    int pin_use = 0;                 // its number among the turns of that pin
     double tokens = 0;
   };
 
