@@ -3,8 +3,8 @@
 // The two clocks: the machine's, and one that a test or a simulator moves by hand.
 //
 // The core asks no other clock than the one its router was given, so a recording replays to the
-// same decisions. Both are thread-safe. SteadyClock costs one clock_gettime (some 20 ns);
-// ManualClock one load.
+// same decisions. Both are thread-safe. SteadyClock costs some 5 ns on Linux and one clock_gettime
+// (some 25 ns) elsewhere; ManualClock one load.
 #pragma once
 
 #include <limpet/concepts.hpp>
@@ -14,12 +14,20 @@
 #include <cassert>
 #include <chrono>
 #include <cstdint>
+#include <ctime>
 #include <memory>
 
 namespace limpet {
 
+// std::chrono::steady_clock; on Linux as of the kernel's last tick, 1 to 10 ms ago, since nothing
+// here asks for more and reading the hardware's counter is a third of what a turn costs.
 struct SteadyClock {
   [[nodiscard]] Instant now() const noexcept {
+#ifdef CLOCK_MONOTONIC_COARSE
+    timespec time{};
+    if (clock_gettime(CLOCK_MONOTONIC_COARSE, &time) == 0) [[likely]]
+      return Instant{std::chrono::seconds(time.tv_sec) + Duration{time.tv_nsec}};
+#endif
     return std::chrono::time_point_cast<Duration>(std::chrono::steady_clock::now());
   }
 };
