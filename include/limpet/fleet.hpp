@@ -44,7 +44,7 @@ class Fleet {
   using Slot = detail::ReplicaSlot;
 
   Fleet(Duration live_window, Duration reading_max_age)
-      : live_window_(live_window), reading_max_age_(reading_max_age) {
+      : bucket_width_(detail::LiveWindow::bucket_width(live_window)), reading_max_age_(reading_max_age) {
     detail::require(live_window >= std::chrono::milliseconds(64), "live_window",
                     live_window.count(), "nanoseconds; must be at least 64 ms");
     detail::require(reading_max_age > Duration::zero(), "reading_max_age", reading_max_age.count(),
@@ -220,7 +220,7 @@ class Fleet {
   }
 
   [[nodiscard]] std::int64_t bucket_of(Instant at) const noexcept {
-    return detail::LiveWindow::bucket_of(at, live_window_);
+    return at.time_since_epoch().count() / bucket_width_;
   }
 
   void open_live(Slot& row, const TurnOpened& turn, Instant now) noexcept;
@@ -232,7 +232,7 @@ class Fleet {
   [[nodiscard]] static bool has_restarted(const Reading& before, const Reading& after) noexcept;
   [[nodiscard]] Info* info_of(ReplicaId replica) noexcept;
 
-  const Duration live_window_;
+  const std::int64_t bucket_width_;  // ns
   const Duration reading_max_age_;
   std::array<std::unique_ptr<Chunk>, 1024> chunks_;
   std::atomic<std::uint32_t> size_ = 0;

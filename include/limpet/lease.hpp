@@ -8,7 +8,7 @@
 // every Router<>, no allocation. It must not outlive its router.
 #pragma once
 
-#include <limpet/detail/turns_of.hpp>
+#include <limpet/concepts.hpp>
 #include <limpet/fwd.hpp>
 #include <limpet/types.hpp>
 
@@ -64,6 +64,18 @@ class Lease {
 
   using EndTurn = void (*)(void* router, const Lease& lease, End how, const Usage* usage) noexcept;
 
+  // What the turn counts for until it ends.
+  struct Booked {
+    std::uint64_t tokens = 0;          // in flight on its replica
+    std::uint32_t counted_tokens = 0;  // of its conversation
+    bool follows = false;              // it counts as one of its conversation's
+    PinTicket ticket{};
+  };
+
+  explicit Lease(const Decision& decision) noexcept : decision_(decision) {}
+  Lease(void* router, EndTurn end_turn, const Decision& decision, const Booked& booked) noexcept
+      : router_(router), end_turn_(end_turn), decision_(decision), booked_(booked) {}
+
   void end(End how, const Usage* usage) noexcept {
     if (router_.load(std::memory_order_relaxed) == nullptr) return;
     if (void* const router = router_.exchange(nullptr, std::memory_order_acq_rel)) {
@@ -76,17 +88,13 @@ class Lease {
                   std::memory_order_release);
     end_turn_ = other.end_turn_;
     decision_ = other.decision_;
-    tie_ = other.tie_;
-    tokens_ = other.tokens_;
-    follows_ = other.follows_;
+    booked_ = other.booked_;
   }
 
   std::atomic<void*> router_ = nullptr;  // null once the slot is returned
   EndTurn end_turn_ = nullptr;
   Decision decision_{};
-  detail::TurnTie tie_{};
-  std::uint64_t tokens_ = 0;  // booked as in flight
-  bool follows_ = false;      // the turn counts as one of its conversation
+  Booked booked_{};
 };
 
 }  // namespace limpet

@@ -185,6 +185,11 @@ class Router {
   [[nodiscard]] std::optional<Conversation> parent_of(const Keys& keys,
                                                       const std::optional<Conversation>& pinned,
                                                       Instant now) const;
+  [[nodiscard]] Lease route_anywhere(const Turn& turn, const Keys& keys, Booking booking,
+                                     Instant now);
+  [[nodiscard]] Lease refuse(const Turn& turn, const Keys& keys, Instant now);
+  [[nodiscard]] static Decision undecided(const Turn& turn, const Keys& keys) noexcept;
+  [[nodiscard]] bool follows(const Turn& turn, const Keys& keys) const noexcept;
   [[nodiscard]] bool can_serve(const Turn& turn) const noexcept;
   [[nodiscard]] Settled settle(Decision& decision, Booking& booking, Instant now);
   [[nodiscard]] Settled pin_anew(Decision& decision, Booking& booking, Instant now);
@@ -195,6 +200,10 @@ class Router {
   [[nodiscard]] Lease without_replica(Decision decision, Outcome outcome) noexcept;
   void abandon(const Booking& booking, const Decision& decision, Instant now);
   void end_turn(const Lease& lease, Lease::End how, const Usage* usage) noexcept;
+  static void end_turn_of(void* router, const Lease& lease, Lease::End how,
+                          const Usage* usage) noexcept {
+    static_cast<Router*>(router)->end_turn(lease, how, usage);
+  }
   bool set_state(ReplicaId replica, ReplicaState state);
   void membership_changed();
   void let_expired_go(Instant now) const;

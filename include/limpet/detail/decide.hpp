@@ -44,33 +44,34 @@ class Decider {
     if (!key) {
       return chosen(decision, Outcome::balanced, Reason::no_key, all().least_in_flight(draw_));
     }
-    if (!decision.home.replica) {
-      if (turn_.side_call) return side_call(decision);
-      return place(decision, pinned, parent);
+    if (const Choice home = home_with_room(decision.home)) {
+      return chosen(decision, Outcome::sticky,
+                    turn_.side_call ? Reason::side_call : Reason::home_has_room, home);
     }
-    const ReplicaId home = decision.home.replica;
-    const ReplicaState state = fleet_.state(home);
-    const bool excluded =
-        std::find(turn_.exclude.begin(), turn_.exclude.end(), home) != turn_.exclude.end();
     if (turn_.side_call) {
-      const ReplicaLoad load = fleet_.load(home.slot, now_);
-      if (state > ReplicaState::draining || excluded || overflow_.overloaded(load))
-        return side_call(decision);
-      return chosen(decision, Outcome::sticky, Reason::side_call, {home, load.in_flight});
+      return chosen(decision, Outcome::balanced, Reason::side_call, all().least_in_flight(draw_));
     }
-    if (state > ReplicaState::draining) {
+    if (!decision.home.replica) return place(decision, pinned, parent);
+    const ReplicaId home = decision.home.replica;
+    if (fleet_.state(home) > ReplicaState::draining) {
       decision.previous = decision.home;
       return chosen(decision, Outcome::moved, Reason::home_down, best(all(), decision.key));
     }
-    if (excluded) {
+    if (left_out(home)) {
       return chosen(decision, Outcome::spilled, Reason::home_excluded,
                     all().least_in_flight(draw_));
     }
-    const ReplicaLoad load = fleet_.load(home.slot, now_);
-    if (!overflow_.overloaded(load)) [[likely]] {
-      return chosen(decision, Outcome::sticky, Reason::home_has_room, {home, load.in_flight});
+    return overflow(decision, fleet_.load(home.slot, now_), *pinned);
+  }
+
+  // Returns: home, where it can take the turn and is not overloaded.
+  [[nodiscard]] Choice home_with_room(Home home) const noexcept {
+    if (!fleet_.is_current(home) || fleet_.state(home.replica) > ReplicaState::draining ||
+        left_out(home.replica)) {
+      return {};
     }
-    return overflow(decision, load, *pinned);
+    const ReplicaLoad load = fleet_.load(home.replica.slot, now_);
+    return overflow_.overloaded(load) ? Choice{} : Choice{home.replica, load.in_flight};
   }
 
   // Whether the client named a replica that can take the turn.
@@ -81,6 +82,10 @@ class Decider {
   }
 
  private:
+  [[nodiscard]] bool left_out(ReplicaId replica) const noexcept {
+    return std::find(turn_.exclude.begin(), turn_.exclude.end(), replica) != turn_.exclude.end();
+  }
+
   // The last rows: home is overloaded. Draining replicas take no spills while home is up.
   [[nodiscard]] Decision overflow(Decision decision, const ReplicaLoad& home,
                                   const Conversation& pinned) const noexcept {
@@ -124,10 +129,6 @@ class Decider {
     }
     return chosen(decision, Outcome::placed, pinned ? Reason::stale_pin : Reason::no_pin,
                   best(all(), decision.key));
-  }
-
-  [[nodiscard]] Decision side_call(const Decision& decision) const noexcept {
-    return chosen(decision, Outcome::balanced, Reason::side_call, all().least_in_flight(draw_));
   }
 
   [[nodiscard]] Candidates all() const noexcept {

@@ -25,9 +25,9 @@ class LiveWindow {
  public:
   static constexpr std::int64_t buckets = 64;
 
-  // The number of the bucket that `at` falls into. Requires: window >= 64 ns.
-  [[nodiscard]] static std::int64_t bucket_of(Instant at, Duration window) noexcept {
-    return at.time_since_epoch().count() / (window.count() / buckets);
+  // How long a bucket lasts; the time of an event divided by it is the number of its bucket.
+  [[nodiscard]] static std::int64_t bucket_width(Duration window) noexcept {
+    return window.count() / buckets;
   }
 
   // Effects: lets go of all that ended a window ago. Time never goes back: an earlier `now` changes

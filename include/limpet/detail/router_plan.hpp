@@ -18,12 +18,10 @@ template <PinStore P, LoadScorer S, OverflowRule O, MetricsParser M, Clock C>
 Decision Router<P, S, O, M, C>::plan(const Turn& turn) const {
   const Keys keys = keys_of(turn);
   if (affinity() == Affinity::off && can_serve(turn)) {
-    return {.key = keys.turn.value_or(KeyHash{}),
-            .outcome = Outcome::unrouted,
-            .reason = Reason::affinity_off,
-            .has_key = keys.turn.has_value(),
-            .side_call = turn.side_call,
-            .prompt_tokens = turn.prompt_tokens};
+    Decision decision = undecided(turn, keys);
+    decision.outcome = Outcome::unrouted;
+    decision.reason = Reason::affinity_off;
+    return decision;
   }
   const Instant now = clock_.now();
   std::optional<Conversation> pinned;

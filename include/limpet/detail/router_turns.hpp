@@ -23,35 +23,62 @@ inline constexpr int max_decisions_a_turn = 64;
 template <PinStore P, LoadScorer S, OverflowRule O, MetricsParser M, Clock C>
 Lease Router<P, S, O, M, C>::route(const Turn& turn) {
   const Keys keys = keys_of(turn);
-  Decision decision{.has_key = keys.turn.has_value(),
-                    .side_call = turn.side_call,
-                    .prompt_tokens = turn.prompt_tokens};
-  decision.key = keys.turn.value_or(KeyHash{});
   const Instant now = clock_.now();
-  if (!can_serve(turn)) [[unlikely]] {
-    const auto pinned = keys.turn ? detail::peek(pins_, *keys.turn, now) : std::nullopt;
-    if (pinned && fleet_.is_current(pinned->home)) decision.home = pinned->home;
-    return without_replica(decision, Outcome::refused);
-  }
+  if (!can_serve(turn)) [[unlikely]]
+    return refuse(turn, keys, now);
   if (affinity() == Affinity::off) [[unlikely]]
-    return without_replica(decision, Outcome::unrouted);
+    return without_replica(undecided(turn, keys), Outcome::unrouted);
 
-  const bool follows = keys.turn && !turn.side_call && !Decider::client_named(fleet_, turn);
-  Booking booking{.tokens = turn.prompt_tokens != 0
-                                ? own_context(turn.prompt_tokens)
-                                : mean_context_.load(std::memory_order_relaxed)};
-  if (follows) {
-    booking.opened = detail::open_turn(pins_, *keys.turn, now, booking.tokens);
-    if (booking.opened) booking.pinned = booking.opened->before;
-  } else if (keys.turn) {
-    booking.pinned = detail::peek(pins_, *keys.turn, now);
+  const std::uint32_t context = turn.prompt_tokens != 0
+                                    ? own_context(turn.prompt_tokens)
+                                    : mean_context_.load(std::memory_order_relaxed);
+  if (!follows(turn, keys)) {
+    Booking booking{.tokens = context};
+    if (keys.turn) booking.pinned = detail::peek(pins_, *keys.turn, now);
+    return route_anywhere(turn, keys, booking, now);
   }
+  const std::optional<TurnOpened> opened = detail::open_turn(pins_, *keys.turn, now, context);
+  if (!opened) return route_anywhere(turn, keys, {.tokens = context}, now);
+
+  // The way of nearly every turn. It copies nothing and is apart from the general way, which would
+  // decide the same.
+  const Home home = opened->before.home;
+  if (const detail::Choice choice =
+          Decider(fleet_, scorer_, overflow_, turn, now, 0).home_with_room(home)) [[likely]] {
+    const std::uint64_t tokens =
+        turn.prompt_tokens != 0 ? turn.prompt_tokens : opened->counted_tokens;
+    const Fleet::Opening opening{*opened, home};
+    if (fleet_.take(home.replica, choice.in_flight, Outcome::sticky, tokens, now, &opening))
+        [[likely]] {
+      return Lease(this, &end_turn_of,
+                   {.key = *keys.turn,
+                    .home = home,
+                    .replica = home.replica,
+                    .outcome = Outcome::sticky,
+                    .reason = Reason::home_has_room,
+                    .has_key = true,
+                    .in_flight_seen = choice.in_flight,
+                    .prompt_tokens = turn.prompt_tokens},
+                   {.tokens = tokens,
+                    .counted_tokens = opened->counted_tokens,
+                    .follows = true,
+                    .ticket = opened->ticket});
+    }
+  }
+  return route_anywhere(turn, keys, {.opened = opened, .pinned = opened->before, .tokens = context},
+                        now);
+}
+
+template <PinStore P, LoadScorer S, OverflowRule O, MetricsParser M, Clock C>
+Lease Router<P, S, O, M, C>::route_anywhere(const Turn& turn, const Keys& keys, Booking booking,
+                                            Instant now) {
+  const bool follows = this->follows(turn, keys);
   const std::optional<Conversation> parent = parent_of(keys, booking.pinned, now);
 
   for (int tries = 1;; ++tries) {
     const std::uint64_t draw = draws_.load(std::memory_order_relaxed);
-    decision = Decider(fleet_, scorer_, overflow_, turn, now, draw)
-                   .decide(keys.turn, booking.pinned, parent);
+    Decision decision = Decider(fleet_, scorer_, overflow_, turn, now, draw)
+                            .decide(keys.turn, booking.pinned, parent);
     if (!decision.replica) {
       abandon(booking, decision, now);
       return without_replica(decision, Outcome::refused);
@@ -84,6 +111,28 @@ Lease Router<P, S, O, M, C>::route(const Turn& turn) {
     fleet_.untake(decision.replica, decision.outcome, tokens, promise);
     booking.promised.reset();
   }
+}
+
+template <PinStore P, LoadScorer S, OverflowRule O, MetricsParser M, Clock C>
+Decision Router<P, S, O, M, C>::undecided(const Turn& turn, const Keys& keys) noexcept {
+  return {.key = keys.turn.value_or(KeyHash{}),
+          .has_key = keys.turn.has_value(),
+          .side_call = turn.side_call,
+          .prompt_tokens = turn.prompt_tokens};
+}
+
+template <PinStore P, LoadScorer S, OverflowRule O, MetricsParser M, Clock C>
+Lease Router<P, S, O, M, C>::refuse(const Turn& turn, const Keys& keys, Instant now) {
+  Decision decision = undecided(turn, keys);
+  const auto pinned = keys.turn ? detail::peek(pins_, *keys.turn, now) : std::nullopt;
+  if (pinned && fleet_.is_current(pinned->home)) decision.home = pinned->home;
+  return without_replica(decision, Outcome::refused);
+}
+
+// Whether the turn counts as one of its conversation's.
+template <PinStore P, LoadScorer S, OverflowRule O, MetricsParser M, Clock C>
+bool Router<P, S, O, M, C>::follows(const Turn& turn, const Keys& keys) const noexcept {
+  return keys.turn && !turn.side_call && !Decider::client_named(fleet_, turn);
 }
 
 // Makes the pins agree with a decision whose slot is taken.
@@ -148,20 +197,12 @@ void Router<P, S, O, M, C>::abandon(const Booking& booking, const Decision& deci
 template <PinStore P, LoadScorer S, OverflowRule O, MetricsParser M, Clock C>
 Lease Router<P, S, O, M, C>::leased(const Decision& decision, const Booking* booking,
                                     std::uint64_t tokens) noexcept {
-  Lease lease;
-  lease.decision_ = decision;
-  lease.tokens_ = tokens;
-  if (booking != nullptr) {
-    lease.tie_ = {decision.key, decision.home, booking->opened->ticket,
-                  booking->opened->counted_tokens};
-    lease.follows_ = true;
-  }
-  lease.end_turn_ = [](void* router, const Lease& ended, Lease::End how,
-                       const Usage* usage) noexcept {
-    static_cast<Router*>(router)->end_turn(ended, how, usage);
-  };
-  lease.router_.store(this, std::memory_order_release);
-  return lease;
+  if (booking == nullptr) return Lease(this, &end_turn_of, decision, {.tokens = tokens});
+  return Lease(this, &end_turn_of, decision,
+               {.tokens = tokens,
+                .counted_tokens = booking->opened->counted_tokens,
+                .follows = true,
+                .ticket = booking->opened->ticket});
 }
 
 template <PinStore P, LoadScorer S, OverflowRule O, MetricsParser M, Clock C>
@@ -170,28 +211,30 @@ Lease Router<P, S, O, M, C>::without_replica(Decision decision, Outcome outcome)
   decision.replica = {};
   decision.outcome = outcome;
   decision.reason = outcome == Outcome::unrouted ? Reason::affinity_off : Reason::no_replica;
-  Lease lease;
-  lease.decision_ = decision;
-  return lease;
+  return Lease(decision);
 }
 
 template <PinStore P, LoadScorer S, OverflowRule O, MetricsParser M, Clock C>
 void Router<P, S, O, M, C>::end_turn(const Lease& lease, Lease::End how,
                                      const Usage* usage) noexcept {
   const Instant now = clock_.now();
+  const Lease::Booked& booked = lease.booked_;
+  const auto count =
+      how == Lease::End::fail ? std::optional(detail::Counter::failed) : std::nullopt;
+  if (!booked.follows) {
+    fleet_.release(lease.replica(), booked.tokens, now, nullptr, count);
+    return;
+  }
   const std::uint32_t context = usage != nullptr && usage->prompt_tokens != 0
                                     ? own_context(usage->prompt_tokens + usage->completion_tokens)
                                     : 0;
-  std::optional<TurnClosed> closed;
-  if (lease.follows_) {
-    const bool first_failed = how == Lease::End::fail && lease.outcome() == Outcome::placed;
-    closed = detail::close_turn(pins_, lease.tie_, now, context,
-                                first_failed ? TurnEnd::unpin_if_first : TurnEnd::keep_pin);
-    if (closed && closed->unpinned) unpinned_.fetch_add(1, std::memory_order_relaxed);
-    if (context != 0) learn_context(context);
-  }
-  fleet_.release(lease.replica(), lease.tokens_, now, closed ? &*closed : nullptr,
-                 how == Lease::End::fail ? std::optional(detail::Counter::failed) : std::nullopt);
+  const bool first_failed = how == Lease::End::fail && lease.outcome() == Outcome::placed;
+  const std::optional<TurnClosed> closed = detail::close_turn(
+      pins_, {lease.decision().key, lease.decision().home, booked.ticket, booked.counted_tokens},
+      now, context, first_failed ? TurnEnd::unpin_if_first : TurnEnd::keep_pin);
+  if (closed && closed->unpinned) unpinned_.fetch_add(1, std::memory_order_relaxed);
+  if (context != 0) learn_context(context);
+  fleet_.release(lease.replica(), booked.tokens, now, closed ? &*closed : nullptr, count);
 }
 
 template <PinStore P, LoadScorer S, OverflowRule O, MetricsParser M, Clock C>
