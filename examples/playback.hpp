@@ -77,44 +77,46 @@ struct Tally {
 class ReadPrompts {
  public:
   ReadPrompts(const Session& session, std::size_t replicas)
-      : session_(&session), replicas_(replicas), longest_(session.turns.size() * replicas) {}
+      : session_(&session), longest_(replicas) {}
 
   // The tokens of the turn's prompt that the replica has read: the longest prefix shared with any
   // prompt it was sent. Two prompts share what every step between them along `from` keeps.
-  [[nodiscard]] std::uint64_t reusable(std::int32_t turn, std::size_t replica) {
+  [[nodiscard]] std::uint64_t reusable(std::int32_t turn, std::size_t replica) const {
+    const std::vector<std::uint64_t>& longest = longest_[replica];
+    if (longest.empty()) return 0;
     std::uint64_t shared = at(turn).prompt_tokens;
-    std::uint64_t most = std::min(shared, longest(turn, replica));
+    std::uint64_t most = std::min(shared, longest[index(turn)]);
     while (at(turn).from != none && most < shared) {
       shared = std::min(shared, at(turn).kept);
       turn = at(turn).from;
-      most = std::max(most, std::min(shared, longest(turn, replica)));
+      most = std::max(most, std::min(shared, longest[index(turn)]));
     }
     return most;
   }
 
   // The replica reads the turn's prompt, and with it the beginnings of those that it continues.
   void read(std::int32_t turn, std::size_t replica) {
+    std::vector<std::uint64_t>& longest = longest_[replica];
+    longest.resize(session_->turns.size());
     std::uint64_t shared = at(turn).prompt_tokens;
-    longest(turn, replica) = shared;
+    longest[index(turn)] = shared;
     while (at(turn).from != none) {
       shared = std::min(shared, at(turn).kept);
       turn = at(turn).from;
-      if (longest(turn, replica) >= shared) return;
-      longest(turn, replica) = shared;
+      if (longest[index(turn)] >= shared) return;
+      longest[index(turn)] = shared;
     }
   }
 
  private:
-  [[nodiscard]] const Turn& at(std::int32_t turn) const {
-    return session_->turns[static_cast<std::size_t>(turn)];
+  [[nodiscard]] static std::size_t index(std::int32_t turn) noexcept {
+    return static_cast<std::size_t>(turn);
   }
-  [[nodiscard]] std::uint64_t& longest(std::int32_t turn, std::size_t replica) {
-    return longest_[static_cast<std::size_t>(turn) * replicas_ + replica];
-  }
+  [[nodiscard]] const Turn& at(std::int32_t turn) const { return session_->turns[index(turn)]; }
 
   const Session* session_;
-  std::size_t replicas_;
-  std::vector<std::uint64_t> longest_;  // prefix of each prompt that each replica has read
+  // Of each replica that was sent any: the prefix of each prompt that it has read.
+  std::vector<std::vector<std::uint64_t>> longest_;
 };
 
 // Ask: fills in what the policy under test tells the router of a turn.

@@ -76,15 +76,18 @@ class Tally:
 class ReadPrompts:
     """What each replica has read of one session's prompts."""
 
-    def __init__(self, session: Session, replicas: int) -> None:
+    def __init__(self, session: Session) -> None:
         self._turns = session.turns
-        self._longest = [[0] * len(session.turns) for _ in range(replicas)]
+        # Of each replica that was sent any: the prefix of each prompt that it has read.
+        self._longest: dict[int, list[int]] = {}
 
     def reusable(self, turn: int, replica: int) -> int:
         """The tokens of the turn's prompt that the replica has read: the longest prefix shared with
         any prompt it was sent. Two prompts share what every step between them along `from` keeps.
         """
-        longest = self._longest[replica]
+        longest = self._longest.get(replica)
+        if longest is None:
+            return 0
         shared = self._turns[turn].prompt_tokens
         most = min(shared, longest[turn])
         while self._turns[turn].source != NONE and most < shared:
@@ -95,6 +98,8 @@ class ReadPrompts:
 
     def read(self, turn: int, replica: int) -> None:
         """The replica reads the turn's prompt, and with it the beginnings of those it continues."""
+        if replica not in self._longest:
+            self._longest[replica] = [0] * len(self._turns)
         longest = self._longest[replica]
         shared = longest[turn] = self._turns[turn].prompt_tokens
         while self._turns[turn].source != NONE:
@@ -108,8 +113,8 @@ class ReadPrompts:
 class Running:
     """A session that has begun."""
 
-    def __init__(self, session: Session, replicas: int) -> None:
-        self.read = ReadPrompts(session, replicas)
+    def __init__(self, session: Session) -> None:
+        self.read = ReadPrompts(session)
         self.homes: list[int | None] = [None] * len(session.keys)
         self.leases: dict[int, tuple[limpet.Lease, int]] = {}  # and the replica, of each turn
         self.answered = 0
@@ -167,7 +172,7 @@ class Playback:
         if number == len(self._sessions):
             return
         self._next_session += 1
-        self._running[number] = Running(self._sessions[number], len(self._in_flight))
+        self._running[number] = Running(self._sessions[number])
         self._foresee(at, _SEND, number, 0)
 
     def _foresee(self, at: int, what: int, session: int, turn: int) -> None:

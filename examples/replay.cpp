@@ -107,7 +107,7 @@ struct Refused : std::runtime_error {
     if (option == "--trace") {
       arguments.trace = text();
     } else if (option == "--sessions") {
-      arguments.sessions = whole(1, count);
+      arguments.sessions = whole(1, 100'000);
     } else if (option == "--seed") {
       settings.seed = whole(0, std::numeric_limits<std::uint64_t>::max());
     } else if (option == "--replicas") {

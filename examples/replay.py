@@ -150,7 +150,7 @@ def arguments() -> argparse.ArgumentParser:
     number(
         "--sessions",
         1,
-        count,
+        100_000,
         None,
         "how many to generate, or the first N of the file (default: 500, or all)",
     )
