@@ -10,6 +10,7 @@
 #include "sessions.hpp"
 
 #include <limpet/limpet.hpp>
+#include <limpet/sim/random.hpp>
 
 #include <unistd.h>
 #include <algorithm>
@@ -23,6 +24,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 

@@ -21,6 +21,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>  // Boost 1.74's awaitable.hpp uses std::exchange without including it
 #include <vector>
 
@@ -126,7 +127,7 @@ asio::awaitable<Ending> stream_body(beast::tcp_stream& client, beast::tcp_stream
 
 // Sends the request to the replica and its answer to the client.
 asio::awaitable<Ending> relay(beast::tcp_stream& client, Request request, const Replica& replica,
-                              limpet::Outcome outcome) {
+                              limpet::Outcome outcome) {  // limpet
   const bool keep_alive = request.keep_alive();
   auto exchange = std::make_shared<Exchange>(client.get_executor());
   beast::tcp_stream& upstream = exchange->upstream;
@@ -154,8 +155,8 @@ asio::awaitable<Ending> relay(beast::tcp_stream& client, Request request, const 
     http::response<http::buffer_body>& response = parser.get();
     if (!response.has_content_length() && !parser.is_done()) response.chunked(true);
     response.keep_alive(keep_alive);
-    response.set("x-limpet-replica", replica.endpoint);
-    response.set("x-limpet-outcome", to_string(outcome).data());
+    response.set("x-limpet-replica", replica.endpoint);           // limpet
+    response.set("x-limpet-outcome", to_string(outcome).data());  // limpet
     ending = co_await stream_body(client, upstream, buffer, parser);
   } catch (const system_error&) {
     if (reached) ending = Ending::client_gone;
