@@ -175,6 +175,7 @@ class Router {
     std::optional<TurnOpened> opened{};       // the turn counts in the store
     std::optional<Conversation> pinned{};     // what the next decision goes by
     std::optional<std::uint32_t> promised{};  // tokens, counted where it is to be pinned
+    bool follows = false;                     // the turn counts as one of its conversation's
     bool at_home = false;                     // the turn counts in the fleet table
     std::uint32_t tokens = 0;  // the conversation's context, where the engine has not told it
   };
@@ -189,7 +190,6 @@ class Router {
                                      Instant now);
   [[nodiscard]] Lease refuse(const Turn& turn, const Keys& keys, Instant now);
   [[nodiscard]] static Decision undecided(const Turn& turn, const Keys& keys) noexcept;
-  [[nodiscard]] bool follows(const Turn& turn, const Keys& keys) const noexcept;
   [[nodiscard]] bool can_serve(const Turn& turn) const noexcept;
   [[nodiscard]] Settled settle(Decision& decision, Booking& booking, Instant now);
   [[nodiscard]] Settled pin_anew(Decision& decision, Booking& booking, Instant now);

@@ -37,16 +37,15 @@ class LiveWindow {
     const std::int64_t passed = std::min(now - newest_, buckets);
     for (std::int64_t i = 1; i <= passed; ++i) {
       Sum& oldest = sums_[index(now - passed + i)];
-      idle_.conversations -= oldest.conversations;
-      idle_.tokens -= oldest.tokens;
+      add_active(-oldest.conversations, -oldest.tokens);
       oldest = {};
     }
     newest_ = now;
   }
 
   void add_active(std::int64_t conversations, std::int64_t tokens) noexcept {
-    active_.conversations += conversations;
-    active_.tokens += tokens;
+    live_.conversations += conversations;
+    live_.tokens += tokens;
   }
 
   // A conversation whose last turn ended in `bucket` comes (+1) or goes (-1). Nothing happens where
@@ -57,25 +56,22 @@ class LiveWindow {
     Sum& sum = sums_[index(bucket)];
     sum.conversations += conversations;
     sum.tokens += tokens;
-    idle_.conversations += conversations;
-    idle_.tokens += tokens;
+    add_active(conversations, tokens);
   }
 
   [[nodiscard]] std::int64_t newest() const noexcept { return newest_; }
 
   [[nodiscard]] std::uint32_t conversations() const noexcept {
-    return static_cast<std::uint32_t>(
-        std::max<std::int64_t>(0, active_.conversations + idle_.conversations));
+    return static_cast<std::uint32_t>(std::max<std::int64_t>(0, live_.conversations));
   }
 
   [[nodiscard]] std::uint64_t tokens() const noexcept {
-    return static_cast<std::uint64_t>(std::max<std::int64_t>(0, active_.tokens + idle_.tokens));
+    return static_cast<std::uint64_t>(std::max<std::int64_t>(0, live_.tokens));
   }
 
   void clear() noexcept {
     sums_ = {};
-    idle_ = {};
-    active_ = {};
+    live_ = {};
   }
 
  private:
@@ -88,10 +84,9 @@ class LiveWindow {
     return static_cast<std::uint64_t>(bucket) % static_cast<std::uint64_t>(buckets);
   }
 
-  std::array<Sum, buckets> sums_{};
-  Sum idle_;
-  Sum active_;
+  Sum live_;  // active and idle together
   std::int64_t newest_ = INT64_MIN / 2;
+  std::array<Sum, buckets> sums_{};
 };
 
 }  // namespace limpet::detail

@@ -32,13 +32,14 @@ Lease Router<P, S, O, M, C>::route(const Turn& turn) {
   const std::uint32_t context = turn.prompt_tokens != 0
                                     ? own_context(turn.prompt_tokens)
                                     : mean_context_.load(std::memory_order_relaxed);
-  if (!follows(turn, keys)) {
+  const bool follows = keys.turn && !turn.side_call && !Decider::client_named(fleet_, turn);
+  if (!follows) {
     Booking booking{.tokens = context};
     if (keys.turn) booking.pinned = detail::peek(pins_, *keys.turn, now);
     return route_anywhere(turn, keys, booking, now);
   }
   const std::optional<TurnOpened> opened = detail::open_turn(pins_, *keys.turn, now, context);
-  if (!opened) return route_anywhere(turn, keys, {.tokens = context}, now);
+  if (!opened) return route_anywhere(turn, keys, {.follows = true, .tokens = context}, now);
 
   // The way of nearly every turn. It copies nothing and is apart from the general way, which would
   // decide the same.
@@ -65,14 +66,14 @@ Lease Router<P, S, O, M, C>::route(const Turn& turn) {
                     .ticket = opened->ticket});
     }
   }
-  return route_anywhere(turn, keys, {.opened = opened, .pinned = opened->before, .tokens = context},
-                        now);
+  return route_anywhere(
+      turn, keys, {.opened = opened, .pinned = opened->before, .follows = true, .tokens = context},
+      now);
 }
 
 template <PinStore P, LoadScorer S, OverflowRule O, MetricsParser M, Clock C>
 Lease Router<P, S, O, M, C>::route_anywhere(const Turn& turn, const Keys& keys, Booking booking,
                                             Instant now) {
-  const bool follows = this->follows(turn, keys);
   const std::optional<Conversation> parent = parent_of(keys, booking.pinned, now);
 
   for (int tries = 1;; ++tries) {
@@ -88,15 +89,15 @@ Lease Router<P, S, O, M, C>::route_anywhere(const Turn& turn, const Keys& keys, 
                                                          : booking.tokens;
     const std::uint32_t at_most =
         tries < max_decisions_a_turn ? decision.in_flight_seen : UINT32_MAX;
-    if (decision.outcome == Outcome::sticky && follows && !booking.at_home) {
+    if (decision.outcome == Outcome::sticky && booking.follows && !booking.at_home) {
       const Fleet::Opening opening{*booking.opened, decision.home};
       if (!fleet_.take(decision.replica, at_most, decision.outcome, tokens, now, &opening))
         continue;
       return leased(decision, &booking, tokens);
     }
     // A conversation to be pinned counts from its slot on, since its store may take its time.
-    const bool pins =
-        follows && (decision.outcome == Outcome::placed || decision.outcome == Outcome::moved);
+    const bool pins = booking.follows &&
+                      (decision.outcome == Outcome::placed || decision.outcome == Outcome::moved);
     const TurnOpened expected{.counted_tokens =
                                   booking.opened ? booking.opened->counted_tokens : booking.tokens};
     const Fleet::Opening opening{expected, decision.home};
@@ -105,7 +106,7 @@ Lease Router<P, S, O, M, C>::route_anywhere(const Turn& turn, const Keys& keys, 
     if (decision.outcome != Outcome::sticky && decision.outcome != Outcome::client_pinned) {
       draws_.fetch_add(1, std::memory_order_relaxed);
     }
-    if (!follows) return leased(decision, nullptr, tokens);
+    if (!booking.follows) return leased(decision, nullptr, tokens);
     if (pins) booking.promised = expected.counted_tokens;
     if (settle(decision, booking, now) == Settled::yes) return leased(decision, &booking, tokens);
     fleet_.untake(decision.replica, decision.outcome, tokens, promise);
@@ -127,12 +128,6 @@ Lease Router<P, S, O, M, C>::refuse(const Turn& turn, const Keys& keys, Instant 
   const auto pinned = keys.turn ? detail::peek(pins_, *keys.turn, now) : std::nullopt;
   if (pinned && fleet_.is_current(pinned->home)) decision.home = pinned->home;
   return without_replica(decision, Outcome::refused);
-}
-
-// Whether the turn counts as one of its conversation's.
-template <PinStore P, LoadScorer S, OverflowRule O, MetricsParser M, Clock C>
-bool Router<P, S, O, M, C>::follows(const Turn& turn, const Keys& keys) const noexcept {
-  return keys.turn && !turn.side_call && !Decider::client_named(fleet_, turn);
 }
 
 // Makes the pins agree with a decision whose slot is taken.
