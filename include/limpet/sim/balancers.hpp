@@ -14,7 +14,9 @@
 #include <span>
 #include <vector>
 
+#include <limpet/sim/engine.hpp>
 #include <limpet/sim/front_end.hpp>
+#include <limpet/types.hpp>
 
 namespace limpet::sim {
 

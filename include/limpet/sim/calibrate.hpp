@@ -13,9 +13,12 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
+#include <utility>
 #include <vector>
 
+#include <limpet/sim/engine.hpp>
 #include <limpet/sim/recording.hpp>
+#include <limpet/sim/step_time.hpp>
 
 namespace limpet::sim {
 

@@ -12,10 +12,12 @@
 #include <limits>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <limpet/sim/engine.hpp>
 #include <limpet/sim/json_lines.hpp>
+#include <limpet/sim/token_chain.hpp>
 
 namespace limpet::sim {
 

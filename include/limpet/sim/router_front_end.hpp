@@ -21,6 +21,7 @@
 
 #include <limpet/clock.hpp>
 #include <limpet/lease.hpp>
+#include <limpet/sim/engine.hpp>
 #include <limpet/sim/front_end.hpp>
 #include <limpet/types.hpp>
 

@@ -11,7 +11,6 @@
 
 #include <algorithm>
 #include <cassert>
-#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -25,9 +24,12 @@
 #include <limpet/sim/front_end.hpp>
 #include <limpet/sim/meter.hpp>
 #include <limpet/sim/metrics_page.hpp>
+#include <limpet/sim/random.hpp>
 #include <limpet/sim/report.hpp>
 #include <limpet/sim/seat.hpp>
+#include <limpet/sim/token_chain.hpp>
 #include <limpet/sim/workload.hpp>
+#include <limpet/types.hpp>
 
 namespace limpet::sim {
 

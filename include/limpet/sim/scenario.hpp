@@ -8,16 +8,13 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <limits>
 #include <stdexcept>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <limpet/sim/engine.hpp>
 #include <limpet/sim/front_end.hpp>
 #include <limpet/sim/replay.hpp>
-#include <limpet/sim/report.hpp>
 #include <limpet/sim/run.hpp>
 #include <limpet/sim/workload.hpp>
 

@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <cmath>
 #include <concepts>
-#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>

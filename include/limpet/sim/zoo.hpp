@@ -12,7 +12,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <map>
 #include <span>
 #include <string>
@@ -21,9 +20,11 @@
 #include <utility>
 #include <vector>
 
+#include <limpet/sim/engine.hpp>
 #include <limpet/sim/front_end.hpp>
 #include <limpet/sim/prefix_index.hpp>
 #include <limpet/sim/random.hpp>
+#include <limpet/types.hpp>
 
 namespace limpet::sim::zoo {
 
