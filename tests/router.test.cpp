@@ -29,7 +29,7 @@ using namespace limpet;
 using namespace limpet_test;
 using namespace std::chrono_literals;
 
-// The rows of the table ----------------------------------------------------------------------------
+// The rows of the table ---------------------------------------------------------------------------
 
 TEST_CASE("row 1: a turn that no replica can take is refused") {
   SmallPool<> pool(0);
@@ -322,7 +322,7 @@ TEST_CASE("row 10: nobody has fewer in flight than an overloaded home, so it is 
   CHECK(lease.replica() == pool.id[1]);
 }
 
-// Draining -----------------------------------------------------------------------------------------
+// Draining ----------------------------------------------------------------------------------------
 
 TEST_CASE("a draining replica serves its own conversations and takes nothing new") {
   SmallPool<> pool(2);
@@ -360,7 +360,7 @@ TEST_CASE("where nothing else is up, draining replicas take everything") {
   CHECK(spilled.replica() == pool.id[1]);
 }
 
-// Parents ------------------------------------------------------------------------------------------
+// Parents -----------------------------------------------------------------------------------------
 
 TEST_CASE("a child is placed beside its parent while the parent's home has room") {
   SmallPool<> pool(3);
@@ -411,7 +411,7 @@ TEST_CASE("a child with its parent is a turn of the parent's conversation") {
   CHECK(pool.router.route("parent").outcome() == Outcome::sticky);
 }
 
-// Moves --------------------------------------------------------------------------------------------
+// Moves -------------------------------------------------------------------------------------------
 
 TEST_CASE("a conversation leaves a home whose cache overflows for one with room, for good") {
   SmallPool<MoveWhenFull> pool(0);
@@ -459,7 +459,7 @@ TEST_CASE("a rule may name where to spill or move to; a name outside the pool is
   CHECK(moving.router.plan("c").replica != moving.id[3]);
 }
 
-// A turn's end -------------------------------------------------------------------------------------
+// A turn's end ------------------------------------------------------------------------------------
 
 TEST_CASE("a first turn that fails takes its pin along, so that the second try is free to choose") {
   SmallPool<> pool(2);
@@ -507,7 +507,7 @@ TEST_CASE("a store of the four primitives forgets the pin of a failed first turn
   CHECK_FALSE(pool.pinned("c"));
 }
 
-// Counts -------------------------------------------------------------------------------------------
+// Counts ------------------------------------------------------------------------------------------
 
 TEST_CASE(
     "a conversation is live while a turn runs and for 300 s after the last one, within 1/64") {
@@ -562,7 +562,7 @@ TEST_CASE("tokens beyond any context are survived and returned") {
   CHECK(pool.row(0).live_conversations == 1);
 }
 
-// Plan and commit ----------------------------------------------------------------------------------
+// Plan and commit ---------------------------------------------------------------------------------
 
 TEST_CASE("a plan changes nothing, not even what it refuses") {
   SmallPool<> pool(2);
@@ -657,7 +657,7 @@ TEST_CASE("a planned spill of a pin that is gone keeps its slot and pins nothing
   CHECK(pool.in_flight(0) == 0);
 }
 
-// Replica life -------------------------------------------------------------------------------------
+// Replica life ------------------------------------------------------------------------------------
 
 TEST_CASE("a replica that took a removed one's place is another replica") {
   SmallPool<> pool(1);
@@ -727,7 +727,7 @@ TEST_CASE("configuration that makes no sense is refused by name and value") {
                        std::invalid_argument, MessageMatches(StartsWith("room = 2")));
 }
 
-// Keys ---------------------------------------------------------------------------------------------
+// Keys --------------------------------------------------------------------------------------------
 
 TEST_CASE("a key may be empty, binary or megabytes long") {
   SmallPool<> pool(4);
@@ -752,7 +752,7 @@ TEST_CASE("a key hashed beforehand names the same conversation as its text") {
   CHECK(lease.decision().key == pool.router.hash("c"));
 }
 
-// Rebalance ----------------------------------------------------------------------------------------
+// Rebalance ---------------------------------------------------------------------------------------
 
 TEST_CASE(
     "rebalance moves idle conversations to a new replica, oldest first, so many and no more") {
@@ -801,7 +801,7 @@ TEST_CASE("rebalance gives nothing to a draining replica and takes nothing from 
   CHECK(pool.router.rebalance(10) == 0);
 }
 
-// Other stores and scorers --------------------------------------------------------------------------
+// Other stores and scorers ------------------------------------------------------------------------
 
 TEST_CASE("without a table a conversation's home is its hash, and rows 6 to 10 hold all the same") {
   SmallPool<SpillAbove, RendezvousPins> pool(4);

@@ -17,8 +17,8 @@ TEST_CASE("an idle home is never over the bound, any other one is looked at") {
 }
 
 TEST_CASE("no replica gets more than (1 + epsilon) times the mean, this turn counted") {
-  // Home 4, others 3 and 3, this turn: 11 turns on 3 replicas; ceil(1.25 * 11 / 3) = ceil(4.58) = 5:
-  // a fifth turn at home is within the bound.
+  // Home 4, others 3 and 3, this turn: 11 turns on 3 replicas. ceil(1.25 * 11 / 3) = ceil(4.58) is
+  // 5, so a fifth turn at home is within the bound.
   const std::vector<ReplicaLoad> others = {{.in_flight = 3}, {.in_flight = 3}};
   ReplicaLoad home{.in_flight = 4};
   CHECK(BoundedLoad{0.25}.decide(pool_view(home, others)) == Verdict::stay);

@@ -34,7 +34,7 @@ Instant at(Duration since_start) {
 
 }  // namespace
 
-// PinStore ------------------------------------------------------------------------------------------
+// PinStore ----------------------------------------------------------------------------------------
 
 TEST_CASE("local pins: the first pin wins") {
   LocalPins pins;
@@ -65,7 +65,7 @@ TEST_CASE("local pins: unpinning needs the expected pin and says whether it did"
   CHECK(pins.size() == 0);
 }
 
-// Time to live --------------------------------------------------------------------------------------
+// Time to live ------------------------------------------------------------------------------------
 
 TEST_CASE("local pins: a pin lives 30 minutes after its conversation's last turn began or ended") {
   LocalPins pins;
@@ -122,7 +122,7 @@ TEST_CASE("local pins: expire lets go of what is past its time, oldest first") {
   CHECK(pins.find(key(3), at(40min)) == c);
 }
 
-// Eviction ------------------------------------------------------------------------------------------
+// Eviction ----------------------------------------------------------------------------------------
 
 TEST_CASE("local pins: a full store evicts the least recently active pin") {
   LocalPins pins{{.capacity = 3}};
@@ -167,7 +167,7 @@ TEST_CASE("local pins: a turn of an evicted conversation does not end one of its
   CHECK_FALSE(pins.close_turn(key(1), PinTicket{}, at(4s), 0, TurnEnd::keep_pin).has_value());
 }
 
-// Turns ---------------------------------------------------------------------------------------------
+// Turns -------------------------------------------------------------------------------------------
 
 TEST_CASE("local pins: turns are counted from the placement on, and in flight until they end") {
   LocalPins pins;
@@ -282,7 +282,7 @@ TEST_CASE("local pins: a turn that ends late does not make its conversation look
   CHECK(pins.peek(key(1), at(10s))->last_active == at(10s));
 }
 
-// Beside a plain map --------------------------------------------------------------------------------
+// Beside a plain map ------------------------------------------------------------------------------
 
 TEST_CASE("local pins: evictions and turns agree with a plain list over long random histories") {
   struct Plain {
@@ -336,7 +336,7 @@ TEST_CASE("local pins: evictions and turns agree with a plain list over long ran
   }
 }
 
-// Configuration -------------------------------------------------------------------------------------
+// Configuration -----------------------------------------------------------------------------------
 
 TEST_CASE("local pins: a capacity of nothing or beyond 2^30 is refused by name and value") {
   CHECK_THROWS_MATCHES(LocalPins(PinOptions{.capacity = 0}), std::invalid_argument,

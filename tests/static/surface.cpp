@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Compiling this file is passing: the shapes and sizes that users and other headers rely on, and the
-// ways of writing a router down.
+// Compiling this file is passing: the shapes and sizes that users and other headers rely on, and
+// the ways of writing a router down.
 #include <limpet/any.hpp>
 #include <limpet/limpet.hpp>
 #include <limpet/testing/laws.hpp>
@@ -18,7 +18,7 @@ namespace {
 
 using namespace limpet;
 
-// Plain values --------------------------------------------------------------------------------------
+// Plain values ------------------------------------------------------------------------------------
 
 static_assert(std::is_trivially_copyable_v<Decision>);
 static_assert(std::is_trivially_copyable_v<ReplicaId> && sizeof(ReplicaId) == 4);
@@ -51,7 +51,7 @@ static_assert(auto_threshold(32) == 8);
 static_assert(!ReplicaId{} && ReplicaId{0, 0});
 static_assert(!Key{}.has_value() && Key{""}.has_value());
 
-// Concepts ------------------------------------------------------------------------------------------
+// Concepts ----------------------------------------------------------------------------------------
 
 static_assert(PinStore<LocalPins> && PinStore<ShardedPins<>> && PinStore<RendezvousPins>);
 static_assert(TracksTurns<LocalPins> && TracksTurns<ShardedPins<NullMutex>>);
@@ -85,7 +85,7 @@ struct WallClock {
 };
 static_assert(!Clock<WallClock>);
 
-// Ways to write a router ------------------------------------------------------------------------------
+// Ways to write a router --------------------------------------------------------------------------
 
 // The four primitives over a map, nothing more: the least that a store must be.
 class MapPins {

@@ -156,7 +156,8 @@ class PlainRouter {
     return {"sticky", {*home_now}};
   }
 
-  // Carries out an answer with the replica that was taken among the equally good ones; the number of the turn.
+  // Carries out an answer with the replica that was taken among the equally good ones. Returns: the
+  // number of the turn.
   int take(const PlainTurn& asked, const std::string& outcome, int replica) {
     const PlainTurn turn = in_the_name_of(asked);
     const bool uses_pin = turn.key && !turn.side_call && outcome != "client_pinned";
@@ -316,7 +317,8 @@ class PlainRouter {
     return best;
   }
 
-  // Everyone that can be the best for some true number of live conversations between the lowest and the highest.
+  // Everyone that can be the best for some true number of live conversations between the lowest and
+  // the highest.
   [[nodiscard]] std::set<int> lowest_score(const std::set<int>& among) const {
     std::set<int> best;
     for (const int r : among) {
