@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Reads the lines of a metrics page: Prometheus text 0.0.4 and 1.0.0, and OpenMetrics.
+//
+// The page comes from another process, so every byte of it is suspect: a function here looks at
+// one line, never past its end, and returns nothing where the line breaks the format. Nothing is
+// allocated or copied (views refer to the page), all is pure. engines.hpp makes readings of lines.
+// Sources: prometheus.io/docs/instrumenting/exposition_formats and the OpenMetrics 1.0 text format.
+#pragma once
+
+#include <array>
+#include <charconv>
+#include <cstddef>
+#include <cstring>
+#include <limits>
+#include <optional>
+#include <string_view>
+#include <system_error>
+
+namespace limpet::prometheus {
+
+struct Sample {
+  std::string_view name;
+  double value = 0.0;  // may be NaN or infinite
+};
+
+struct Family {
+  std::string_view name;
+  std::string_view type;  // "gauge", "counter", ...
+};
+
+[[nodiscard]] constexpr bool is_blank(char c) noexcept {
+  return c == ' ' || c == '\t';
+}
+
+[[nodiscard]] constexpr bool is_digit(char c) noexcept {
+  return c >= '0' && c <= '9';
+}
+
+[[nodiscard]] constexpr bool starts_name(char c) noexcept {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == ':';
+}
+
+// By character: may it stand in a bare name. A table, since names are most of a line of labels.
+inline constexpr auto in_name = [] {
+  std::array<bool, 256> table{};
+  for (int c = 0; c < 256; ++c) {
+    const auto letter = static_cast<char>(c);
+    table[static_cast<std::size_t>(c)] = starts_name(letter) || is_digit(letter);
+  }
+  return table;
+}();
+
+// Calls on_line(line, is_terminated) for each line, without its LF or CRLF, until it says false.
+// Only the last line can be unterminated. Returns whether every line was visited.
+template <class OnLine>
+[[nodiscard]] bool for_each_line(std::string_view page, OnLine on_line) {
+  const char* at = page.data();
+  const char* const end = at + page.size();
+  while (at != end) {
+    const auto left = static_cast<std::size_t>(end - at);
+    const auto* const newline = static_cast<const char*>(std::memchr(at, '\n', left));
+    const char* line_end = newline != nullptr ? newline : end;
+    const char* const next = newline != nullptr ? newline + 1 : end;
+    if (line_end != at && line_end[-1] == '\r') --line_end;
+    const std::string_view line(at, static_cast<std::size_t>(line_end - at));
+    if (!on_line(line, newline != nullptr)) return false;
+    at = next;
+  }
+  return true;
+}
+
+// The whole of `text` as a number: decimal with any exponent, NaN, Inf. One that no double holds
+// (1e999) is NaN: written as it should be, but of no use.
+[[nodiscard]] inline std::optional<double> parse_number(std::string_view text) noexcept {
+  if (text.starts_with('+')) {
+    text.remove_prefix(1);
+    if (text.starts_with('-')) return std::nullopt;
+  }
+  if (text.ends_with(')')) return std::nullopt;  // from_chars takes C's "nan(...)"
+  double value = 0.0;
+  const char* const end = text.data() + text.size();
+  const auto [stopped, error] = std::from_chars(text.data(), end, value);
+  if (stopped != end || error == std::errc::invalid_argument) return std::nullopt;
+  return error == std::errc{} ? value : std::numeric_limits<double>::quiet_NaN();
+}
+
+// Whether a label value, whose escapes are \\, \" and \n, stands for `text`.
+[[nodiscard]] constexpr bool stands_for(std::string_view label_value,
+                                        std::string_view text) noexcept {
+  std::size_t matched = 0;
+  for (std::size_t i = 0; i < label_value.size(); ++i, ++matched) {
+    char c = label_value[i];
+    if (c == '\\' && i + 1 < label_value.size()) {
+      c = label_value[++i];
+      if (c == 'n') c = '\n';
+    }
+    if (matched == text.size() || text[matched] != c) return false;
+  }
+  return matched == text.size();
+}
+
+// Takes one line apart from left to right. A line of which a part is missing is of no further use.
+class LineReader {
+ public:
+  explicit constexpr LineReader(std::string_view line) noexcept
+      : at_(line.data()), end_(line.data() + line.size()) {}
+
+  [[nodiscard]] constexpr bool done() const noexcept { return at_ == end_; }
+
+  [[nodiscard]] constexpr bool next_is(char c) const noexcept { return at_ != end_ && *at_ == c; }
+
+  constexpr void skip_blanks() noexcept {
+    while (at_ != end_ && is_blank(*at_)) ++at_;
+  }
+
+  [[nodiscard]] constexpr bool take(char c) noexcept {
+    if (!next_is(c)) return false;
+    ++at_;
+    return true;
+  }
+
+  // Up to the next blank; may be empty.
+  [[nodiscard]] constexpr std::string_view take_word() noexcept {
+    const char* const from = at_;
+    while (at_ != end_ && !is_blank(*at_)) ++at_;
+    return between(from, at_);
+  }
+
+  // The bare name of a metric or label; may be empty.
+  [[nodiscard]] constexpr std::string_view take_name() noexcept {
+    const char* const from = at_;
+    if (at_ != end_ && starts_name(*at_)) {
+      while (at_ != end_ && in_name[static_cast<unsigned char>(*at_)]) ++at_;
+    }
+    return between(from, at_);
+  }
+
+  // What stands between two quotes, its escapes left as they are.
+  [[nodiscard]] constexpr std::optional<std::string_view> take_quoted() noexcept {
+    if (!take('"')) return std::nullopt;
+    const char* const from = at_;
+    for (; at_ != end_ && *at_ != '"'; ++at_) {
+      if (*at_ == '\\' && ++at_ == end_) return std::nullopt;
+    }
+    if (at_ == end_) return std::nullopt;
+    return between(from, at_++);
+  }
+
+  // Blanks, a number, blanks.
+  [[nodiscard]] std::optional<double> take_number() noexcept {
+    skip_blanks();
+    const auto number = parse_number(take_word());
+    skip_blanks();
+    return number;
+  }
+
+  // `{name="value",...}`: calls on_label(name, value) for each, and sets `metric` where the braces
+  // hold the metric's name too, as they do for one that needs quotes: `{"name",label="value"}`.
+  template <class OnLabel>
+  [[nodiscard]] constexpr bool take_labels(std::string_view& metric, OnLabel& on_label) {
+    if (!take('{')) return false;
+    for (skip_blanks(); !take('}'); skip_blanks()) {
+      const bool is_quoted = next_is('"');
+      const std::string_view name =
+          is_quoted ? take_quoted().value_or(std::string_view{}) : take_name();
+      if (name.empty()) return false;
+      skip_blanks();
+      if (take('=')) {
+        skip_blanks();
+        const auto value = take_quoted();
+        if (!value) return false;
+        on_label(name, *value);
+        skip_blanks();
+      } else if (is_quoted && metric.empty()) {
+        metric = name;
+      } else {
+        return false;
+      }
+      if (!take(',') && !next_is('}')) return false;
+    }
+    return true;
+  }
+
+ private:
+  [[nodiscard]] static constexpr std::string_view between(const char* from,
+                                                          const char* to) noexcept {
+    return {from, static_cast<std::size_t>(to - from)};
+  }
+
+  const char* at_;
+  const char* end_;
+};
+
+// `name{labels} value [timestamp] [# {labels} value [timestamp]]`, the last being OpenMetrics'
+// exemplar. Calls on_label(name, value) for each of the sample's own labels, even if the line turns
+// out to be broken further on.
+template <class OnLabel>
+[[nodiscard]] std::optional<Sample> parse_sample(std::string_view line, OnLabel on_label) {
+  LineReader reader(line);
+  reader.skip_blanks();
+  Sample sample{.name = reader.take_name()};
+  const bool touches = !reader.next_is(' ') && !reader.next_is('\t');
+  reader.skip_blanks();
+  if (reader.next_is('{')) {
+    if (!reader.take_labels(sample.name, on_label)) return std::nullopt;
+  } else if (touches) {
+    return std::nullopt;  // "name-1": the name did not end where the number begins
+  }
+  if (sample.name.empty()) return std::nullopt;
+
+  const auto value = reader.take_number();
+  if (!value) return std::nullopt;
+  sample.value = *value;
+  if (!reader.done() && !reader.next_is('#') && !reader.take_number()) return std::nullopt;
+  if (reader.take('#')) {
+    std::string_view none = "exemplar";
+    auto ignore = [](std::string_view, std::string_view) {};
+    reader.skip_blanks();
+    if (!reader.take_labels(none, ignore) || !reader.take_number()) return std::nullopt;
+    if (!reader.done() && !reader.take_number()) return std::nullopt;
+  }
+  if (!reader.done()) return std::nullopt;
+  return sample;
+}
+
+// `# TYPE name type`; nothing for other comments.
+[[nodiscard]] constexpr std::optional<Family> parse_type(std::string_view line) noexcept {
+  LineReader reader(line);
+  reader.skip_blanks();
+  if (!reader.take('#')) return std::nullopt;
+  reader.skip_blanks();
+  if (reader.take_word() != "TYPE") return std::nullopt;
+  reader.skip_blanks();
+  Family family;
+  if (reader.next_is('"')) {
+    family.name = reader.take_quoted().value_or(std::string_view{});
+  } else {
+    family.name = reader.take_name();
+  }
+  reader.skip_blanks();
+  family.type = reader.take_word();
+  reader.skip_blanks();
+  if (family.name.empty() || family.type.empty() || !reader.done()) return std::nullopt;
+  return family;
+}
+
+// Whether a page may end in this line without a newline, or was cut inside it. Whole are a sample
+// with its value, a TYPE with a known type, `# EOF` and blanks; of other comments one can't tell,
+// and no page ends in one. A number cut between two of its digits passes for a whole one.
+[[nodiscard]] inline bool is_whole(std::string_view line) noexcept {
+  LineReader reader(line);
+  reader.skip_blanks();
+  if (reader.done()) return true;
+  if (!reader.take('#')) {
+    return !line.ends_with('.') && parse_sample(line, [](auto, auto) {}).has_value();
+  }
+  if (const auto family = parse_type(line)) {
+    for (const std::string_view type : {"counter", "gauge", "histogram", "summary", "untyped",
+                                        "unknown", "info", "stateset", "gaugehistogram"}) {
+      if (family->type == type) return true;
+    }
+    return false;
+  }
+  reader.skip_blanks();
+  if (reader.take_word() != "EOF") return false;
+  reader.skip_blanks();
+  return reader.done();
+}
+
+}  // namespace limpet::prometheus
