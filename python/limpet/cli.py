@@ -18,6 +18,7 @@ except ImportError as error:
     raise SystemExit(f"the command line needs {error.name}: pip install 'limpet[cli]'") from error
 
 import limpet
+from limpet import sim_cli
 from limpet.decisions import replay
 
 app = typer.Typer(
@@ -25,6 +26,8 @@ app = typer.Typer(
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+sim_cli.add_to(app)
 
 _SCORERS = {
     "weighted_load": limpet.WeightedLoad,
