@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// read_engines(): the laws of a parser, pages of many engines, and random pages beside a plain model
-// that never parses: it writes the page and knows what it wrote.
+// read_engines(): the laws of a parser, pages of many engines, and random pages beside a plain
+// model that never parses: it writes the page and knows what it wrote.
 #include <limpet/metrics/engines.hpp>
 
 #include "catch.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// VllmMetrics on recorded pages, whose figures were read off by eye, and on every trap of the format
-// that a vLLM page can set.
+// VllmMetrics on recorded pages, whose figures were read off by eye, and on every trap of the
+// format that a vLLM page can set.
 #include <limpet/metrics/vllm.hpp>
 
 #include "catch.hpp"

@@ -2,9 +2,9 @@
 //
 // EngineTable: what a metrics page says so far, by engine and model, in order of first mention.
 //
-// A part of read_engines(), nothing to use by itself. Up to 16 entries live in the object itself and are searched one by
-// one, so that a usual page costs no allocation; beyond them a hash index keeps a page of any number
-// of engines linear in its length.
+// A part of read_engines(), nothing to use by itself. Up to 16 entries live in the object and are
+// searched one by one, so that a usual page costs no allocation; beyond them a hash index keeps a
+// page of any number of engines linear in its length.
 #pragma once
 
 #include <limpet/metrics/format.hpp>
@@ -91,9 +91,9 @@ class EngineTable {
     return (*this)[last_];
   }
 
-  // Not every series carries every label: vLLM's cache_config_info names no model, SGLang's counters
-  // no rank. What such lines say belongs to the one engine that has the labels they lack. Where there
-  // are several it can't be told apart, and stays where it is.
+  // Not every series carries every label: vLLM's cache_config_info names no model, SGLang's
+  // counters no rank. What such lines say belongs to the one engine that has the labels they lack.
+  // Where there are several it can't be told apart, and stays where it is.
   void join_labels() noexcept {
     for (std::size_t i = 0; i < size_; ++i) {
       for_each_general((*this)[i], [](EngineEntry& general) { general.is_general = true; });

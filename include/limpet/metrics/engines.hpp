@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// read_engines(): a metrics page and an EngineFormat -> one Reading an engine, in page order. Figures
-// that the page gives for several engines together come as a reading without an engine.
+// read_engines(): a metrics page and an EngineFormat -> one Reading an engine, in page order.
 //
-// A line of another series is stepped over: its first and last byte are checked, its labels are not.
-// The page may lack its last newline, but a last line that was cut off makes it malformed. A family
-// that is declared and has no sample is 0, since the engine is idle, not down. Figures that make no
-// sense (NaN, infinite, negative) are unknown. Pure, so thread-safe. Cost: below three memchr passes
-// over the lines of the page and no allocation up to 16 engines (benchmarks/micro/metrics.bench.cpp).
+// What the page says of several engines together comes as a reading without an engine. A family
+// that is declared and has no sample is 0: the engine is idle, not down. Figures that make no sense
+// are unknown. Of another series' line only the first and last byte are checked. The page may lack
+// its last newline; a last line that was cut off makes it malformed. Pure, so thread-safe. Cost:
+// below three memchr passes over the page's lines, and no allocation up to 16 engines.
 #pragma once
 
 #include <limpet/concepts.hpp>

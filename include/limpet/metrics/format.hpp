@@ -2,7 +2,7 @@
 //
 // EngineFormat: how an engine prints itself on its metrics page, as a table of series names.
 //
-// VllmMetrics, SglangMetrics and LlamaCppMetrics are such tables (read by read_engines()); write one
+// VllmMetrics, SglangMetrics and LlamaCppMetrics are such tables, read by read_engines(); write one
 // for any engine that prints Prometheus text. A table is constant data and costs nothing.
 #pragma once
 
@@ -37,8 +37,9 @@ inline constexpr std::size_t reading_fields = 9;
   return field >= ReadingField::prefix_queries && field <= ReadingField::prompt_tokens_cached;
 }
 
-// The figure, if it makes sense; what does not is unknown. NaN, infinite and negative figures do not,
-// nor a cache of no tokens (it is not set up yet) or a start in 1970. A share is at most 1.
+// The figure, if it makes sense; what does not is unknown. NaN, infinite and negative figures make
+// none, nor does a cache of no tokens (it is not set up yet) or a start in 1970. A share is at
+// most 1.
 [[nodiscard]] inline std::optional<double> sensible(ReadingField field, double figure) noexcept {
   const bool may_be_zero = field < ReadingField::kv_capacity_tokens;
   if (!std::isfinite(figure) || figure < 0.0 || (figure == 0.0 && !may_be_zero)) {

@@ -4,8 +4,8 @@
 //
 // An engine is a data-parallel rank (label dp_rank). SGLang counts tokens in its front end, when a
 // request ends and for all ranks together: with several, the counters are a reading of their own.
-// kv_usage excludes what the radix cache could evict, as vLLM's does. cache_hit_rate is not used: it
-// is reset to 0 with every decode report. SGLang tells no start time.
+// kv_usage excludes what the radix cache could evict, as vLLM's does. cache_hit_rate is not used:
+// it is reset to 0 with every decode report. SGLang tells no start time.
 // Cost: see engines.hpp. Thread-safe. Source: SGLang's srt/observability/metrics_collector.py
 // (srt/metrics/collector.py before 2026) and docs/references/production_metrics.md.
 #pragma once
