@@ -38,7 +38,7 @@ Reading reading(double kv_usage, double queries = 0) {
 
 }  // namespace
 
-// Membership ---------------------------------------------------------------------------------------
+// Membership --------------------------------------------------------------------------------------
 
 TEST_CASE("ids are handed out place by place, and a freed place under a new version") {
   Fleet fleet(300s, 15s);
@@ -120,7 +120,7 @@ TEST_CASE("windows that make no sense are refused by name and value") {
                        MessageMatches(StartsWith("reading_max_age = -1000000000")));
 }
 
-// Readings -----------------------------------------------------------------------------------------
+// Readings ----------------------------------------------------------------------------------------
 
 TEST_CASE("a reading goes to every replica behind its endpoint, by engine where it is labelled") {
   Table table;
@@ -217,7 +217,7 @@ TEST_CASE("gauges overwrite nothing that was counted here") {
   CHECK(load.in_flight_at_reading == 1);
 }
 
-// Booking ------------------------------------------------------------------------------------------
+// Booking -----------------------------------------------------------------------------------------
 
 TEST_CASE("a slot is taken only while what it was chosen for still holds") {
   Table table;
