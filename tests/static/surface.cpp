@@ -29,7 +29,7 @@ static_assert(std::is_trivially_copyable_v<ReplicaLoad>);
 static_assert(std::is_trivially_copyable_v<Conversation>);
 static_assert(sizeof(Conversation) == 32);
 static_assert(sizeof(Decision) <= 64 + 8);
-// A pin's entry asserts its 64 bytes itself: pins/local.hpp. A scan reads one line a replica.
+// A pin's entry asserts its 64 bytes itself: detail/pin_table.hpp. A scan reads one line a replica.
 static_assert(alignof(detail::ReplicaSlot) == 64);
 static_assert(offsetof(detail::ReplicaSlot, name_hash) == 64);
 
