@@ -145,6 +145,7 @@ class EngineTable {
 
   // The slot that holds the entry, or the vacant one where it belongs.
   [[nodiscard]] std::size_t slot_of(std::string_view engine, std::string_view model) noexcept {
+    // Of <string_view>: <functional> is too heavy. NOLINTNEXTLINE(misc-include-cleaner)
     const std::hash<std::string_view> hash;
     const std::size_t mask = index_.size() - 1;
     std::size_t slot = (hash(engine) * 31 + hash(model)) & mask;
