@@ -604,6 +604,24 @@ TEST_CASE("a committed plan is a lease like that of a routed turn") {
   CHECK(pool.row(lease.replica().slot).in_flight_tokens == 1234);
 }
 
+TEST_CASE("a plan to go home is committed there after a restart, as a placement") {
+  SmallPool<> pool(2);
+  pool.settle("c", 1);
+  const Decision plan = pool.router.plan("c");
+  REQUIRE(plan.outcome == Outcome::sticky);
+  pool.router.restarted(pool.id[1]);
+
+  const Lease lease = pool.router.commit(plan);
+  CHECK(lease.outcome() == Outcome::placed);
+  CHECK(lease.decision().reason == Reason::stale_pin);
+  CHECK(lease.replica() == pool.id[1]);
+  CHECK(pool.router.plan("c").outcome == Outcome::sticky);  // the pin is good again
+  const auto row = pool.router.snapshot().replicas[1];
+  CHECK(row.pins == 1);
+  CHECK(row.live_conversations == 1);
+  CHECK(row.placed == 2);  // and its first turn
+}
+
 TEST_CASE("two plans of one first turn: the first commit pins, the second one spills") {
   SmallPool<> pool(2);
   const Decision first = pool.router.plan("c");
@@ -847,5 +865,6 @@ TEST_CASE("counts of a store of four primitives return to nothing") {
     CHECK(pool.in_flight(i) == 0);
     CHECK(pool.row(i).live_conversations == 0);
     CHECK(pool.row(i).live_tokens == 0);
+    CHECK(pool.row(i).pins == 0);  // which such a store does not tell, moves or not
   }
 }

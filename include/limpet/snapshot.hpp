@@ -30,7 +30,7 @@ struct ReplicaSnapshot {
   std::uint64_t in_flight_tokens = 0;
   std::uint32_t live_conversations = 0;
   std::uint64_t live_tokens = 0;
-  std::uint32_t pins = 0;
+  std::uint32_t pins = 0;    // 0 where the store only pins and does not follow turns
   std::uint64_t placed = 0;  // turns by outcome
   std::uint64_t sticky = 0;
   std::uint64_t spilled_in = 0;   // served for another home

@@ -145,6 +145,8 @@ inline void Fleet::transfer(Home home, const Conversation& conversation, Instant
       row.live.add_idle(bucket_of(conversation.last_active), sign, tokens);
     }
     row.publish_live();
+    if (conversation.last_active == Instant::min())
+      return;  // its store only pins: nothing to count
     if (sign > 0) {
       ++row.pins;
     } else if (row.pins > 0) {

@@ -56,6 +56,14 @@ Lease Router<P, S, O, M, C>::commit(const Decision& planned) {
   }
   if (!follows) return leased(decision, nullptr, tokens);
 
+  // Home has restarted since the plan: the turn still goes there, but there is nothing to stick to.
+  if (decision.outcome == Outcome::sticky && booking.pinned &&
+      !fleet_.is_current(booking.pinned->home)) {
+    fleet_.recount(decision.replica, Outcome::sticky, Outcome::placed);
+    decision.outcome = Outcome::placed;
+    decision.reason = Reason::stale_pin;
+    decision.previous = booking.pinned->home;
+  }
   const bool pins = decision.outcome == Outcome::placed || decision.outcome == Outcome::moved;
   Settled settled = Settled::pinned_elsewhere;
   if (!booking.pinned) {
