@@ -1,18 +1,19 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Builds the micro-benchmarks without asserts and runs them: five interleaved repetitions, of which
-# the median and the spread are printed, after a line on the machine and its versions.
+# Builds the micro-benchmarks without asserts and says, after a line on the machine and its versions,
+# what each promise of cost comes to and whether it holds (claims.py, compile_time.sh).
 #
-#   bash benchmarks/run.sh [ARGUMENT...]    arguments go to Google Benchmark,
-#                                           e.g. --benchmark_filter=sticky --benchmark_repetitions=9
+#   bash benchmarks/run.sh                 the promises: some three minutes
+#   bash benchmarks/run.sh ARGUMENT...     the benchmarks themselves; arguments go to Google Benchmark,
+#                                          e.g. --benchmark_filter=threads
 #
-# Not measured here: network, engines, memory that is cold. benchmarks/README.md says what is.
+# Use an idle machine: threads need a core each. benchmarks/README.md says what is not measured.
 set -euo pipefail
 
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
 if [[ ${1:-} == -h || ${1:-} == --help ]]; then
-  sed -n '4,10s/^# \{0,1\}//p' benchmarks/run.sh
+  sed -n '4,11s/^# \{0,1\}//p' benchmarks/run.sh
   exit 0
 fi
 # shellcheck source=tests/setup.sh
@@ -29,8 +30,16 @@ echo "build:   $(g++ --version | head -n 1), $(sed -n 's/^CMAKE_BUILD_TYPE[^=]*=
   "$(git rev-parse --short HEAD 2>/dev/null || true)"
 echo
 
-# Debian builds its libbenchmark without NDEBUG, and the library warns of that; our own code is checked
-# at compile time (refuse_debug.cpp).
-build/bench/benchmarks/limpet_bench --benchmark_repetitions=5 \
-  --benchmark_enable_random_interleaving=true --benchmark_report_aggregates_only=true "$@" \
-  2> >(grep -v 'Library was built as DEBUG' >&2)
+bench=build/bench/benchmarks/limpet_bench
+if [[ $# -gt 0 ]]; then
+  # Debian builds its libbenchmark without NDEBUG, and the library warns of that; our own code is
+  # checked at compile time (refuse_debug.cpp).
+  "$bench" --benchmark_repetitions=5 --benchmark_enable_random_interleaving=true \
+    --benchmark_report_aggregates_only=true "$@" 2> >(grep -v 'Library was built as DEBUG' >&2)
+  exit
+fi
+failed=0
+python3 benchmarks/claims.py "$bench" || failed=1
+echo
+bash benchmarks/compile_time.sh 5 || failed=1
+exit $failed
