@@ -176,7 +176,7 @@ TEST_CASE("of idle blocks the tail of the conversation that ended first is lost 
   for (const auto& [asked, kept] : {std::pair{1, 8}, {2, 12}}) {
     Engine engine(small());
     Log log;
-    for (const std::uint64_t content : {1, 2}) {
+    for (const std::uint64_t content : {1u, 2u}) {
       engine.submit(request(content, content, 12, 2));
       run_dry(engine, log);
     }
@@ -207,7 +207,7 @@ TEST_CASE("gauges show the end of the last step, and idle cached blocks count as
 }
 
 TEST_CASE("random histories run step for step as on the plain model") {
-  const std::uint64_t seed = GENERATE(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12);
+  const std::uint64_t seed = GENERATE(1u, 2u, 3u, 4u, 5u, 6u, 7u, 8u, 9u, 10u, 11u, 12u);
   INFO("seed " << seed);
   Random random(seed);
   const std::uint32_t block = random.between(1, 5);

@@ -111,7 +111,7 @@ TEST_CASE("the same seed gives the same report to the byte, another seed another
 }
 
 TEST_CASE("nothing is lost: every turn ends once, tokens and blocks come out as they went in") {
-  const std::uint64_t seed = GENERATE(1, 2, 3);
+  const std::uint64_t seed = GENERATE(1u, 2u, 3u);
   INFO("seed " << seed);
   VllmBalancer front;
   Simulation simulation(four, front, {.wander = 0.1, .seed = seed});
