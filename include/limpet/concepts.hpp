@@ -173,7 +173,7 @@ enum class ParseStatus : std::uint8_t {
 class ReadingSink {
  public:
   template <class F>
-    requires(!std::same_as<std::remove_cvref_t<F>, ReadingSink> &&
+    requires(!std::same_as<std::remove_cvref_t<F>, ReadingSink> && !std::is_const_v<F> &&
              std::invocable<F&, const Reading&>)
   explicit ReadingSink(F& function) noexcept
       : function_(std::addressof(function)),
