@@ -448,11 +448,16 @@ TEST_CASE("a request's kind is what its client says it is") {
   CHECK(by_body(R"({"prompt_cache_key":"k","client_metadata":{"x-codex-turn-metadata":)"
                 R"("{\"request_kind\":\"compaction\"}"}})")
             .kind == RequestKind::compaction);
+  CHECK(by_body(R"({"session_id":"s","client_metadata":{"x-codex-turn-metadata":7}})").session ==
+        "s");
   CHECK(by_body(R"({"session_id":"s","system":[{"type":"text","text":)"
                 R"("x-anthropic-billing-header: cc_version=1; cc_is_subagent=true;"}]})")
             .kind == RequestKind::subagent);
   CHECK(by_body(R"({"session_id":"s","system":"say cc_is_subagent=true"})").kind ==
         RequestKind::main);
+  CHECK(by_body(R"({"session_id":"s","instructions":"x-anthropic-billing-header: )"
+                R"(cc_is_subagent=true;"})")
+            .kind == RequestKind::main);
 }
 
 TEST_CASE("a side call is short, unanswered and without tools, and shows one thing more") {

@@ -220,6 +220,13 @@ TEST_CASE("an unfinished event does not spoil the next") {
         usage(5, std::nullopt, 0));
 }
 
+TEST_CASE("a member without a name takes none from the member before") {
+  UsageScanner scanner;
+  scanner.feed(R"({"usage":{"prompt_tokens":5,:7},"error":null,:"x"})");
+  CHECK(scanner.usage() == usage(5, std::nullopt, 0));
+  CHECK_FALSE(scanner.failed());
+}
+
 TEST_CASE("a copied scanner goes on by itself in the middle of a number") {
   UsageScanner first;
   first.feed(R"({"usage":{"prompt_tokens":12)");

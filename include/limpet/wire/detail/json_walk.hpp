@@ -35,13 +35,13 @@ class PaddedCopy {
  public:
   // False where memory is short.
   [[nodiscard]] bool assign(std::string_view text) noexcept {
-    if (text.size() > capacity_) {
+    if (!bytes_ || text.size() > capacity_) {
       const std::size_t capacity = std::bit_ceil(text.size());
       bytes_.reset(new (std::nothrow) char[capacity + simdjson::SIMDJSON_PADDING]);
       capacity_ = bytes_ ? capacity : 0;
     }
     if (!bytes_) return false;
-    std::memcpy(bytes_.get(), text.data(), text.size());
+    if (!text.empty()) std::memcpy(bytes_.get(), text.data(), text.size());
     std::memset(bytes_.get() + text.size(), 0, simdjson::SIMDJSON_PADDING);
     size_ = text.size();
     return true;

@@ -145,6 +145,7 @@ class BodyReader {
         case 5:
           return messages == Messages::skip || count_messages(value, facts);
         case 6:
+          return read_system(value, facts);
         case 7:
           return read_instructions(value, facts);
         case 8:
@@ -230,24 +231,32 @@ class BodyReader {
     });
   }
 
-  // A system prompt is a string or a list of blocks; Claude Code's accounting line is the front of
-  // the first.
-  [[nodiscard]] static bool read_instructions(JsonValue& value, BodyFacts& facts) noexcept {
+  // A system prompt is a string or a list of blocks: its first text that is not empty.
+  [[nodiscard]] static bool read_prompt(JsonValue& value, std::string_view& text,
+                                        BodyFacts& facts) noexcept {
     static constexpr std::string_view names[] = {"text"};
-    std::string_view text;
-    if (!read_text(value, text)) return false;
-    const bool whole = each_object(value, [&](JsonObject& block) {
-      return each_member(block, names, [&](std::size_t, JsonValue& entry) {
-        return !text.empty() || read_text(entry, text);
-      });
-    });
-    if (!whole) return false;
+    const bool whole = read_text(value, text) && each_object(value, [&](JsonObject& block) {
+                         return each_member(block, names, [&](std::size_t, JsonValue& entry) {
+                           return !text.empty() || read_text(entry, text);
+                         });
+                       });
     if (!text.empty()) facts.has_instructions = true;
-    if (text.starts_with("x-anthropic-billing-header:")) {
-      const std::string_view line = text.substr(0, text.find('\n'));
-      facts.claude_subagent = line.find("cc_is_subagent=true") != line.npos;
-    }
+    return whole;
+  }
+
+  // Claude Code's accounting line is the front of its system prompt.
+  [[nodiscard]] static bool read_system(JsonValue& value, BodyFacts& facts) noexcept {
+    std::string_view text;
+    if (!read_prompt(value, text, facts)) return false;
+    const std::string_view line = text.substr(0, text.find('\n'));
+    facts.claude_subagent = line.starts_with("x-anthropic-billing-header:") &&
+                            line.find("cc_is_subagent=true") != line.npos;
     return true;
+  }
+
+  [[nodiscard]] static bool read_instructions(JsonValue& value, BodyFacts& facts) noexcept {
+    std::string_view text;
+    return read_prompt(value, text, facts);
   }
 
   [[nodiscard]] static bool read_tools(JsonValue& value, BodyFacts& facts) noexcept {

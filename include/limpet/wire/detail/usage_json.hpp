@@ -59,6 +59,7 @@ class UsageJson {
     skipped_ = 0;
     in_value_ = false;
     escaped_ = false;
+    key_size_ = unknown_key;
   }
 
   [[nodiscard]] const UsageCounts& counts() const noexcept { return counts_; }
@@ -90,6 +91,7 @@ class UsageJson {
           break;
         case ',':
           in_value_ = false;
+          key_size_ = unknown_key;
           break;
         case '{':
           if (is_error()) failed_ = true;
@@ -230,6 +232,7 @@ class UsageJson {
     if (child == Node::none) return false;
     path_[depth_++] = child;
     in_value_ = false;
+    key_size_ = unknown_key;
     return true;
   }
 
@@ -259,8 +262,8 @@ class UsageJson {
   std::uint64_t value_ = 0;    // of the number being read
   std::uint64_t skipped_ = 0;  // brackets open below the last object that is followed
   Node path_[4] = {};          // the objects that are followed, outermost first
-  char key_[32] = {};          // the last key; the longest that matters has 27 characters
-  std::uint8_t key_size_ = 0;
+  char key_[32] = {};          // of this member; the longest that matters has 27 characters
+  std::uint8_t key_size_ = unknown_key;
   std::uint8_t depth_ = 0;
   Lexing lexing_ = Lexing::between;
   bool in_value_ = false;  // after a colon of the object that is followed
