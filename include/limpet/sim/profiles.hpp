@@ -72,10 +72,10 @@ namespace limpet::sim::profiles {
 
 // One core of a shared machine, 82M random weights, vLLM 0.32.0: a real closed loop of our own on
 // two data-parallel ranks. Capacities as configured (1,000 blocks of 32 tokens, one never handed
-// out). Step and front-end times read off the step with two sessions under the engine's own balancer
-// (cold prompts 1,650 tokens/s, 27 ms a decode step with one sequence, 34 ms with two), then chosen
-// by hand among some 20 settings by comparison with all of its runs: they are not a held-out fit.
-// The front end shares the cores with the engines, so what it takes varies.
+// out). Step and front-end times read off the step with two sessions under the engine's own
+// balancer (cold prompts 1,650 tokens/s, 27 ms a decode step with one sequence, 34 ms with two),
+// then chosen by hand among some 20 settings by comparison with all of its runs: they are not a
+// held-out fit. The front end shares the cores with the engines, so what it takes varies.
 [[nodiscard]] inline EngineProfile cpu_core_82m() {
   return {.name = "cpu-core-82m",
           .kv_tokens = 999 * 32,
