@@ -127,6 +127,27 @@ __all__ = [
 ]
 
 
+# What needs simdjson: absent from a build that did not find it.
+if _core.has_wire:
+    from limpet._core import (
+        BodyStatus,
+        Identity,
+        IdentitySource,
+        RequestKind,
+        UsageScanner,
+        identify,
+    )
+
+    __all__ += [
+        "BodyStatus",
+        "Identity",
+        "IdentitySource",
+        "RequestKind",
+        "UsageScanner",
+        "identify",
+    ]
+
+
 def get_include() -> str:
     """The folder of the C++ headers that this package carries, for a compiler's -I."""
     return str(Path(_core.__file__).parent / "include")

@@ -4,7 +4,7 @@
 # counts whole tokens, kv_usage is 0..1, None is unknown.
 
 import enum
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, ClassVar, Literal, SupportsFloat, SupportsIndex, final
 
@@ -124,6 +124,8 @@ class Usage:
     def completion_tokens(self) -> int: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
+    @staticmethod
+    def parse(answer: _Text) -> Usage | None: ...  # has_wire
 
 # What policies see --------------------------------------------------------------------------------
 
@@ -661,3 +663,68 @@ class Timeline:
 def _as_recorded(
     router: Router, planned: Decision, replica: Replica, outcome: Outcome
 ) -> Decision: ...
+
+# What clients and engines say (has_wire) ---------------------------------------------------------
+
+_Text = str | bytes | bytearray | memoryview
+_Headers = Mapping[str, str] | Mapping[bytes, bytes] | Iterable[Sequence[str] | Sequence[bytes]]
+
+class IdentitySource(enum.Enum):
+    configured_header = "configured_header"
+    limpet_header = "limpet_header"
+    claude_code_header = "claude_code_header"
+    codex_header = "codex_header"
+    session_header = "session_header"
+    gateway_header = "gateway_header"
+    claude_code_body = "claude_code_body"
+    body_field = "body_field"
+    fingerprint = "fingerprint"
+    none = "none"
+
+class RequestKind(enum.Enum):
+    main = "main"
+    subagent = "subagent"
+    side_call = "side_call"
+    compaction = "compaction"
+
+class BodyStatus(enum.Enum):
+    unread = "unread"
+    read = "read"
+    malformed = "malformed"
+    too_large = "too_large"
+
+@final
+class Identity:
+    @property
+    def session(self) -> str | None: ...
+    @property
+    def agent(self) -> str | None: ...
+    @property
+    def parent(self) -> str | None: ...
+    @property
+    def source(self) -> IdentitySource: ...
+    @property
+    def kind(self) -> RequestKind: ...
+    @property
+    def body_status(self) -> BodyStatus: ...
+    @property
+    def field(self) -> str | None: ...
+    def key(self, tenant: _Text = "", *, secret: bytes = b"") -> KeyHash | None: ...
+    def parent_key(self, tenant: _Text = "", *, secret: bytes = b"") -> KeyHash | None: ...
+
+def identify(
+    headers: _Headers | None,
+    body: _Text | None = b"",
+    *,
+    session_headers: Iterable[str] = (),
+    max_body_bytes: SupportsIndex | None = None,
+    side_call_max_bytes: SupportsIndex | None = None,
+) -> Identity: ...
+@final
+class UsageScanner:
+    def __init__(self) -> None: ...
+    def feed(self, chunk: _Text) -> None: ...
+    @property
+    def usage(self) -> Usage | None: ...
+    @property
+    def failed(self) -> bool: ...

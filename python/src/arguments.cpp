@@ -75,4 +75,17 @@ Key key_from(PyObject* value, const char* field) {
   refuse_type(field, value, "a str, bytes, KeyHash or None");
 }
 
+KeySecret secret_from(const py::bytes& secret) {
+  const std::string_view bytes(secret);
+  KeySecret key;
+  if (bytes.empty()) return key;
+  if (bytes.size() != 16) {
+    throw py::value_error("secret = <" + std::to_string(bytes.size()) +
+                          " bytes>: must be 16 bytes, as os.urandom(16) gives, or none");
+  }
+  key.k0 = limpet::detail::load_le64(bytes.data());
+  key.k1 = limpet::detail::load_le64(bytes.data() + 8);
+  return key;
+}
+
 }  // namespace limpet::python

@@ -5,6 +5,7 @@
 // that no overload matches.
 #pragma once
 
+#include <limpet/hash.hpp>
 #include <limpet/types.hpp>
 
 #include <pybind11/pybind11.h>
@@ -48,6 +49,9 @@ template <class T>
 
 // str (as UTF-8), bytes, KeyHash or None. Refers to the argument's own bytes.
 [[nodiscard]] Key key_from(PyObject* value, const char* field);
+
+// A router's secret: 16 bytes, or none.
+[[nodiscard]] KeySecret secret_from(const py::bytes& secret);
 
 // The UTF-8 bytes of a str. Requires: it is one. Throws: UnicodeEncodeError for a lone surrogate.
 [[nodiscard]] std::string_view utf8_of(PyObject* text);

@@ -26,19 +26,6 @@ namespace {
 
 // Construction ------------------------------------------------------------------------------------
 
-[[nodiscard]] KeySecret secret_from(const py::bytes& secret) {
-  const std::string_view bytes(secret);
-  KeySecret key;
-  if (bytes.empty()) return key;
-  if (bytes.size() != 16) {
-    throw py::value_error("secret = <" + std::to_string(bytes.size()) +
-                          " bytes>: must be 16 bytes, as os.urandom(16) gives, or none");
-  }
-  key.k0 = detail::load_le64(bytes.data());
-  key.k1 = detail::load_le64(bytes.data() + 8);
-  return key;
-}
-
 [[nodiscard]] std::vector<std::string> names_from(py::handle names) {
   if (PyUnicode_Check(names.ptr())) refuse_type("names", names, "a list of names");
   std::vector<std::string> texts;

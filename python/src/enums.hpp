@@ -123,4 +123,32 @@ template <class E>
   return EnumTraits<E>::members[static_cast<std::size_t>(value)];
 }
 
+// The value of its member in Python.
+template <class E>
+[[nodiscard]] constexpr std::string_view value_of(E member) noexcept {
+  if constexpr (requires { to_string(member); }) {
+    return to_string(member);
+  } else {
+    return name_of(member);
+  }
+}
+
+// Makes the class, with Python's own enum.Enum: it compares, hashes, iterates and pickles as any
+// other.
+template <class E>
+void bind_enum(py::module_& module, const char* doc) {
+  py::list members;
+  for (std::size_t i = 0; i < enum_size<E>; ++i) {
+    const std::string_view value = value_of(static_cast<E>(i));
+    members.append(py::make_tuple(EnumTraits<E>::members[i], py::str(value.data(), value.size())));
+  }
+  const py::object type = py::module_::import("enum").attr("Enum")(EnumTraits<E>::name, members,
+                                                                   py::arg("module") = "limpet");
+  type.attr("__doc__") = doc;
+  for (std::size_t i = 0; i < enum_size<E>; ++i) {
+    enum_members<E>[i] = py::object(type.attr(EnumTraits<E>::members[i])).release().ptr();
+  }
+  module.attr(EnumTraits<E>::name) = type;
+}
+
 }  // namespace limpet::python
