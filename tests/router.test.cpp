@@ -16,6 +16,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <map>
 #include <random>
@@ -457,6 +458,64 @@ TEST_CASE("a rule may name where to spill or move to; a name outside the pool is
   moving.router.set_down(moving.id[3]);
   CHECK(moving.router.plan("c").outcome == Outcome::moved);
   CHECK(moving.router.plan("c").replica != moving.id[3]);
+}
+
+namespace {
+
+// Stands for another thread: changes a replica's state in the middle of a decision, once.
+struct Meanwhile {
+  std::function<void()>* change = nullptr;
+  bool overloaded(const ReplicaLoad&) const noexcept {
+    if (change != nullptr && *change) std::exchange(*change, nullptr)();
+    return true;
+  }
+  Verdict decide(const OverflowView&) const noexcept { return Verdict::stay; }
+};
+
+// The same, when its conversation is looked up.
+struct MeanwhilePins : LocalPins {
+  std::function<void()>* change = nullptr;
+  std::optional<TurnOpened> open_turn(KeyHash key, Instant now, std::uint32_t tokens) {
+    if (change != nullptr && *change) std::exchange(*change, nullptr)();
+    return LocalPins::open_turn(key, now, tokens);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a first turn whose named replica comes up in mid-decision pins nothing") {
+  std::function<void()> change;
+  MeanwhilePins pins;
+  pins.change = &change;
+  SmallPool<SpillAbove, MeanwhilePins> pool(2, {}, {}, std::move(pins));
+  pool.router.set_down(pool.id[1]);
+  change = [&] { pool.router.set_up(pool.id[1]); };
+
+  CHECK(pool.router.route(Turn{.key = "c", .client_pinned = pool.id[1]}).outcome() ==
+        Outcome::client_pinned);
+  CHECK_FALSE(pool.pinned("c"));
+  CHECK(pool.router.plan("c").reason == Reason::no_pin);
+}
+
+TEST_CASE(
+    "a replica that the client named and that comes up in mid-decision serves the turn alone") {
+  std::function<void()> change;
+  SmallPool<Meanwhile> pool(2, {}, {&change});
+  pool.settle("c", 0);
+  pool.router.set_down(pool.id[1]);
+  change = [&] { pool.router.set_up(pool.id[1]); };
+
+  Lease lease = pool.router.route(Turn{.key = "c", .client_pinned = pool.id[1]});
+  CHECK(lease.outcome() == Outcome::client_pinned);
+  CHECK(lease.replica() == pool.id[1]);
+  CHECK(pool.pinned("c") == pool.id[0]);  // untouched
+  CHECK(pool.row(0).pins == 1);
+  CHECK(pool.row(1).pins == 0);
+  CHECK(pool.in_flight(0) == 0);
+  lease.finish();
+  pool.clock.advance(301s);
+  CHECK(pool.row(0).live_conversations == 0);  // no turn of it is left behind
+  CHECK(pool.row(1).live_conversations == 0);
 }
 
 // A turn's end ------------------------------------------------------------------------------------

@@ -84,6 +84,12 @@ Lease Router<P, S, O, M, C>::route_anywhere(const Turn& turn, const Keys& keys, 
       abandon(booking, decision, now);
       return without_replica(decision, Outcome::refused);
     }
+    // The replica that the client named came or went since: begin anew, as the other kind of turn.
+    const bool as_named = decision.outcome == Outcome::client_pinned;
+    if (keys.turn && !turn.side_call && booking.follows == as_named) {
+      abandon(booking, decision, now);
+      return route(turn);
+    }
     const std::uint64_t tokens = turn.prompt_tokens != 0 ? turn.prompt_tokens
                                  : booking.opened        ? booking.opened->counted_tokens
                                                          : booking.tokens;
