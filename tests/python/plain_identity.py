@@ -277,8 +277,8 @@ def session_by_body(body: dict[str, Any]) -> dict[str, str]:
     if isinstance(conversation, dict):
         conversation = conversation.get("id")
     fields = [metadata.get("session_id"), body.get("session_id"), body.get("prompt_cache_key")]
-    for value in [*fields, conversation]:
-        if id_of(value):
-            return {"session": value, "source": "body_field"}
+    for session in map(id_of, [*fields, conversation]):
+        if session:
+            return {"session": session, "source": "body_field"}
     session = fingerprint(body)
     return {"session": session, "source": "fingerprint" if session else "none"}

@@ -23,7 +23,8 @@ FIELDS = (
 
 def events(stream: str) -> list[str]:
     """The data of each event that a blank line ends."""
-    found, lines = [], []
+    found: list[str] = []
+    lines: list[str] = []
     for line in re.split(r"\r\n|\r|\n", stream):
         if line == "":
             if lines:

@@ -89,11 +89,12 @@ def test_the_operators_headers_come_first() -> None:
 
 
 def test_arguments_of_a_wrong_type_are_type_errors_that_name_the_argument() -> None:
-    for headers in (7, [1], [("a",)], [("a", 1)], {"a": 1}, ["ab"]):
+    wrong: list[Any] = [7, [1], [("a",)], [("a", 1)], {"a": 1}, ["ab"]]
+    for headers in wrong:
         with pytest.raises((TypeError, ValueError), match=r"header|iterable"):
             limpet.identify(headers, b"")
     with pytest.raises(TypeError, match="body"):
-        limpet.identify({}, 7)
+        limpet.identify({}, wrong[0])
     with pytest.raises(TypeError, match="session_headers"):
         limpet.identify({}, b"", session_headers="x-own")
     with pytest.raises(ValueError, match="secret"):
@@ -117,7 +118,9 @@ def test_a_key_routes_and_depends_on_tenant_and_secret() -> None:
     assert main.key(tenant="t") != main.key(tenant="u")
     k0, k1 = (int.from_bytes(secret[i : i + 8], "little") for i in (0, 8))
     expected = plain_identity.key_of([b"t", UUID.encode(), b"a"], k0, k1)
-    assert bytes(child.key(tenant="t", secret=secret)) == expected
+    key = child.key(tenant="t", secret=secret)
+    assert key is not None
+    assert bytes(key) == expected
     router = limpet.Router(["a", "b"])
     with router.route(main.key(tenant="t")) as lease:
         home = lease.replica.name
@@ -145,11 +148,12 @@ def test_usage_of_an_answer_and_of_a_stream() -> None:
     for at in range(len(stream)):
         scanner.feed(memoryview(stream)[at : at + 1])
     assert scanner.usage == limpet.Usage(prompt_tokens=9, completion_tokens=2)
-    assert not scanner.failed
+    before = scanner.failed
     scanner.feed('data: {"error": {"code": 500}}\n\n')
-    assert scanner.failed
+    assert (before, scanner.failed) == (False, True)
+    wrong: Any = 7
     with pytest.raises(TypeError, match="chunk"):
-        scanner.feed(7)
+        scanner.feed(wrong)
 
 
 # Random requests against the plain model ----------------------------------------------------------
