@@ -4,8 +4,8 @@
 //
 // Use it where a configuration file or another language picks the policies, so that one
 // instantiation serves every choice; where they are known at compile time, Router<> is faster. Each
-// class models the concept of what it holds and adds a virtual call an operation, and one allocation
-// when it is made. Decisions equal those of the Router<> of the same policies
+// class models the concept of what it holds and adds a virtual call an operation, and one
+// allocation when it is made. Decisions equal those of the Router<> of the same policies
 // (tests/any.test.cpp). As thread-safe as what is inside.
 #pragma once
 

@@ -25,6 +25,7 @@ except ImportError as _error:
         "elsewhere than in their python/ folder."
     ) from _error
 
+from limpet import sim
 from limpet._core import (
     Affinity,
     BoundedLoad,
@@ -124,8 +125,8 @@ __all__ = [
     "WeightedLoad",
     "__version__",
     "get_include",
+    "sim",
 ]
-
 
 # What needs simdjson: absent from a build that did not find it.
 if _core.has_wire:

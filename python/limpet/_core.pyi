@@ -6,7 +6,7 @@
 import enum
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, ClassVar, Literal, SupportsFloat, SupportsIndex, final
+from typing import Any, ClassVar, Literal, SupportsFloat, SupportsIndex, final, overload
 
 from typing_extensions import Self
 
@@ -663,6 +663,125 @@ class Timeline:
 def _as_recorded(
     router: Router, planned: Decision, replica: Replica, outcome: Outcome
 ) -> Decision: ...
+
+# What limpet.sim is made of.
+
+@final
+class StepTime:
+    def __init__(self) -> None: ...
+    weights: float
+    per_token: float
+    per_pair: float
+    per_context: float
+    per_sequence: float
+    fixed: float
+
+@final
+class EngineProfile:
+    @overload
+    def __init__(self) -> None: ...
+    @overload
+    def __init__(self, other: EngineProfile) -> None: ...
+    name: str
+    kv_tokens: int
+    block_tokens: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    step: StepTime
+    front_end: float
+    front_end_spread: float
+    slowdown: float
+
+@final
+class Quantity:
+    @property
+    def p50(self) -> float: ...
+    @property
+    def p95(self) -> float: ...
+    @property
+    def p99(self) -> float: ...
+    @property
+    def mean(self) -> float: ...
+    @property
+    def max(self) -> float: ...
+
+@final
+class Report:
+    @property
+    def policy(self) -> str: ...
+    @property
+    def seats(self) -> int: ...
+    @property
+    def seconds(self) -> float: ...
+    @property
+    def turns(self) -> int: ...
+    @property
+    def sessions(self) -> int: ...
+    @property
+    def sessions_per_hour(self) -> float: ...
+    @property
+    def output_tokens_per_minute(self) -> float: ...
+    @property
+    def ttfb(self) -> Quantity: ...
+    @property
+    def ttfb_first(self) -> Quantity: ...
+    @property
+    def session(self) -> Quantity: ...
+    @property
+    def prefix_hits(self) -> float: ...
+    @property
+    def from_cache(self) -> float: ...
+    @property
+    def replicas_busy(self) -> float: ...
+    @property
+    def stayed_home(self) -> float: ...
+    @property
+    def spilled(self) -> int: ...
+    @property
+    def moved(self) -> int: ...
+    @property
+    def preemptions(self) -> int: ...
+    @property
+    def jain(self) -> float: ...
+    def to_json(self) -> str: ...
+
+@final
+class SimTurn:
+    @property
+    def id(self) -> int: ...
+    @property
+    def conversation(self) -> str: ...
+    @property
+    def parent(self) -> str: ...
+    @property
+    def prompt_tokens(self) -> int: ...
+    @property
+    def shared_tokens(self) -> int: ...
+
+def _sim_profiles() -> list[EngineProfile]: ...
+def _sim_policies() -> list[tuple[str, str]]: ...
+def _sim_play(
+    policy: object,
+    name: str,
+    workload: str,
+    profile: EngineProfile,
+    replicas: int,
+    slow: float,
+    sessions: list[int],
+    seconds: float,
+    think: float,
+    wander: float,
+    scrape: float,
+    seed: int,
+    done: object,
+    /,
+) -> list[Report]: ...
+def _sim_calibrate(
+    file: str, start: EngineProfile, replays: int, /
+) -> tuple[EngineProfile, float, float]: ...
+def _sim_svg(reports: list[Report], /) -> str: ...
+def _sim_advice(reports: list[Report], candidate: str, today: str, /) -> str: ...
+def _sim_table(reports: list[Report], /) -> str: ...
 
 # What clients and engines say (has_wire) ---------------------------------------------------------
 

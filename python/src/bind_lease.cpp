@@ -23,7 +23,7 @@ template <class End>
   return guarded([&] {
     PyLease& object = lease_of(self);
     end(object.lease);
-    if (router_of(object.router).is_scripted()) [[unlikely]]
+    if (object.is_scripted) [[unlikely]]
       raise_pending();
     return Py_NewRef(Py_None);
   });
@@ -104,7 +104,7 @@ PyObject* repr(PyObject* self) noexcept {
 void dealloc(PyObject* self) noexcept {
   PyLease& object = lease_of(self);
   if (object.router != nullptr) {
-    if (object.lease.held() && router_of(object.router).is_scripted()) [[unlikely]] {
+    if (object.is_scripted && object.lease.held()) [[unlikely]] {
       const py::error_scope in_flight;
       object.lease.cancel();
       report_pending("Lease");

@@ -19,6 +19,7 @@ struct PyLease {
   PyObject_HEAD PyObject*
       router;         // owned: no router dies before its leases; null until `lease` is made
   PyObject* replica;  // owned: a Replica or None
+  bool is_scripted;   // as the router is
   Lease lease;
 };
 
@@ -36,6 +37,7 @@ template <class Take>
   made->replica = nullptr;
   new (&made->lease) Lease(take());
   made->router = Py_NewRef(self);
+  made->is_scripted = router.is_scripted();
   made->replica = router.replica(self, made->lease.replica());
   return Py_NewRef(object.ptr());
 }

@@ -106,12 +106,14 @@ class PyRouter {
   std::vector<Known> known_;  // by slot; a removed replica stays until its slot is used again
 };
 
-// The C++ half of `self`, whose type the call has checked already. Throws: TypeError where a
-// derived class forgot super().__init__().
+// The C++ half of `self`, whose type the call has checked already: pybind11's own cast would look
+// the type up again. Throws: TypeError where a derived class forgot super().__init__().
 [[nodiscard]] inline PyRouter& router_of(PyObject* self) {
-  const auto held = reinterpret_cast<py::detail::instance*>(self)->get_value_and_holder();
-  if (held.value_ptr() == nullptr) throw py::type_error("Router.__init__() was not called");
-  return *held.value_ptr<PyRouter>();
+  auto* const instance = reinterpret_cast<py::detail::instance*>(self);
+  void* const held = instance->simple_layout ? instance->simple_value_holder[0]
+                                             : instance->get_value_and_holder().value_ptr();
+  if (held == nullptr) throw py::type_error("Router.__init__() was not called");
+  return *static_cast<PyRouter*>(held);
 }
 
 // Adds the methods of Router that bind_turns.cpp and bind_life.cpp hold.

@@ -2,8 +2,8 @@
 //
 // AnyPins: any pin store behind one type, chosen at run time. A part of any.hpp.
 //
-// A store that tracks turns does so through it; for one that only pins, the same emulation stands in
-// as in a Router<> of that store, so decisions are equal. One virtual call an operation and one
+// A store that tracks turns does so through it; for one that only pins, the same emulation stands
+// in as in a Router<> of that store, so decisions are equal. One virtual call an operation and one
 // allocation a store; otherwise as thread-safe and as costly as the store inside.
 #pragma once
 
