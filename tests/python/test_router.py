@@ -320,7 +320,7 @@ def test_a_conversation_moves_when_its_home_is_down(router: limpet.Router) -> No
     moved = router.route("conversation")
     assert moved.outcome is Outcome.moved
     assert moved.decision.previous is home
-    router.set_up(home.name)
+    router.set_up(lease.replica.name)
     assert router.route("conversation").replica is moved.replica
 
 
