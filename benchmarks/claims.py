@@ -33,9 +33,24 @@ class Ratio:
 
 
 RATIOS = [
-    Ratio("sticky turn / naive find, 8 Ki pins", "sticky_turn/pins:8192/replicas:8", "naive_find/pins:8192", 2.5),
-    Ratio("sticky turn / naive find, 1 Mi pins", "sticky_turn/pins:1048576/replicas:8", "naive_find/pins:1048576", 1.5),
-    Ratio("first turn, 1,024 replicas / 64", "first_turn/replicas:1024", "first_turn/replicas:64", 16.0),
+    Ratio(
+        "sticky turn / naive find, 8 Ki pins",
+        "sticky_turn/pins:8192/replicas:8",
+        "naive_find/pins:8192",
+        2.5,
+    ),
+    Ratio(
+        "sticky turn / naive find, 1 Mi pins",
+        "sticky_turn/pins:1048576/replicas:8",
+        "naive_find/pins:1048576",
+        1.5,
+    ),
+    Ratio(
+        "first turn, 1,024 replicas / 64",
+        "first_turn/replicas:1024",
+        "first_turn/replicas:64",
+        16.0,
+    ),
     Ratio(
         "sticky turns of two threads / of one, 1 Mi pins",
         "threads_sticky_turn/pins:1048576/replicas:64/real_time/threads:1",
@@ -106,21 +121,37 @@ def check_ratio(binary: str, ratio: Ratio, rounds: int, seconds: float) -> bool:
     holds = middle >= ratio.bound if ratio.at_least else middle <= ratio.bound
     measured = f"{middle:.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
     bound = f"at {'least' if ratio.at_least else 'most'} {ratio.bound}"
-    return report(ratio.text, measured, "" if ratio.floor else bound, None if ratio.floor else holds)
+    return report(
+        ratio.text, measured, "" if ratio.floor else bound, None if ratio.floor else holds
+    )
 
 
 def check_counts(binary: str) -> bool:
-    listed = subprocess.run([binary, "--benchmark_list_tests"], check=True, capture_output=True, text=True)
+    listed = subprocess.run(
+        [binary, "--benchmark_list_tests"], check=True, capture_output=True, text=True
+    )
     turns = [name for name in listed.stdout.splitlines() if NO_ALLOCATION.match(name)]
     rows = run(binary, [*turns, "find_pin/pins:1048576"], 1, 0.01)
     most = max(float(row["allocs/op"]) for row in rows)  # type: ignore[arg-type]
     pins = next(float(row["bytes/pin"]) for row in rows if "bytes/pin" in row)  # type: ignore[arg-type]
-    fine = report("allocations a sticky, first, spilled, balanced turn", f"{most:g}", "0", most == 0.0)
-    return report("bytes a pin of a store of 1 Mi", f"{pins:.1f}", f"at most {MOST_BYTES_A_PIN:g}", pins <= MOST_BYTES_A_PIN) and fine
+    fine = report(
+        "allocations a sticky, first, spilled, balanced turn", f"{most:g}", "0", most == 0.0
+    )
+    return (
+        report(
+            "bytes a pin of a store of 1 Mi",
+            f"{pins:.1f}",
+            f"at most {MOST_BYTES_A_PIN:g}",
+            pins <= MOST_BYTES_A_PIN,
+        )
+        and fine
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("binary")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--seconds", type=float, default=0.3, help="of each benchmark in a round")

@@ -134,18 +134,22 @@ if _core.has_wire:
         BodyStatus,
         Identity,
         IdentitySource,
+        JsonMetrics,
         RequestKind,
         UsageScanner,
         identify,
+        prefix_chain,
     )
 
     __all__ += [
         "BodyStatus",
         "Identity",
         "IdentitySource",
+        "JsonMetrics",
         "RequestKind",
         "UsageScanner",
         "identify",
+        "prefix_chain",
     ]
 
 

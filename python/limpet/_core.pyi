@@ -6,7 +6,7 @@
 import enum
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, ClassVar, Literal, SupportsFloat, SupportsIndex, final, overload
+from typing import Any, ClassVar, Literal, SupportsFloat, SupportsIndex, TypeAlias, final, overload
 
 from typing_extensions import Self
 
@@ -351,6 +351,26 @@ class SglangMetrics:
     def parse(self, page: bytes) -> list[Reading] | ParseStatus: ...
 
 class LlamaCppMetrics:
+    def parse(self, page: bytes) -> list[Reading] | ParseStatus: ...
+
+@final
+class JsonMetrics:
+    def __init__(
+        self,
+        *,
+        engines: str | None = None,
+        engine: str | None = None,
+        model: str | None = None,
+        running: str | None = None,
+        waiting: str | None = None,
+        kv_usage: str | None = None,
+        prefix_queries: str | None = None,
+        prefix_hits: str | None = None,
+        prompt_tokens: str | None = None,
+        prompt_tokens_cached: str | None = None,
+        kv_capacity_tokens: str | None = None,
+        start_time: str | None = None,
+    ) -> None: ...
     def parse(self, page: bytes) -> list[Reading] | ParseStatus: ...
 
 # The router ---------------------------------------------------------------------------------------
@@ -785,8 +805,10 @@ def _sim_table(reports: list[Report], /) -> str: ...
 
 # What clients and engines say (has_wire) ---------------------------------------------------------
 
-_Text = str | bytes | bytearray | memoryview
-_Headers = Mapping[str, str] | Mapping[bytes, bytes] | Iterable[Sequence[str] | Sequence[bytes]]
+_Text: TypeAlias = str | bytes | bytearray | memoryview
+_Headers: TypeAlias = (
+    Mapping[str, str] | Mapping[bytes, bytes] | Iterable[Sequence[str] | Sequence[bytes]]
+)
 
 class IdentitySource(enum.Enum):
     configured_header = "configured_header"
@@ -839,6 +861,8 @@ def identify(
     max_body_bytes: SupportsIndex | None = None,
     side_call_max_bytes: SupportsIndex | None = None,
 ) -> Identity: ...
+def prefix_chain(body: _Text) -> list[int]: ...
+
 @final
 class UsageScanner:
     def __init__(self) -> None: ...

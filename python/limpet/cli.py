@@ -14,8 +14,8 @@ try:
     from rich.console import Console
     from rich.progress import Progress
     from rich.table import Table
-except ImportError as error:
-    raise SystemExit(f"the command line needs {error.name}: pip install 'limpet[cli]'") from error
+except ImportError as _error:
+    raise SystemExit(f"the command line needs {_error.name}: pip install 'limpet[cli]'") from _error
 
 import limpet
 from limpet import sim_cli

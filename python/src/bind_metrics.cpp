@@ -12,6 +12,10 @@
 
 #include <pybind11/stl.h>
 
+#ifdef LIMPET_PYTHON_WIRE
+#include <limpet/metrics/json.hpp>
+#endif
+
 #include <cmath>
 #include <optional>
 #include <string>
@@ -124,11 +128,71 @@ void bind_parser_of_model(py::module_& module, const char* name, const char* doc
       });
 }
 
+#ifdef LIMPET_PYTHON_WIRE
+
+struct NamedPointer {
+  const char* name;
+  std::string JsonMetricsOptions::* pointer;
+};
+
+constexpr NamedPointer pointers[] = {
+    {"engines", &JsonMetricsOptions::engines},
+    {"engine", &JsonMetricsOptions::engine},
+    {"model", &JsonMetricsOptions::model},
+    {"running", &JsonMetricsOptions::running},
+    {"waiting", &JsonMetricsOptions::waiting},
+    {"kv_usage", &JsonMetricsOptions::kv_usage},
+    {"prefix_queries", &JsonMetricsOptions::prefix_queries},
+    {"prefix_hits", &JsonMetricsOptions::prefix_hits},
+    {"prompt_tokens", &JsonMetricsOptions::prompt_tokens},
+    {"prompt_tokens_cached", &JsonMetricsOptions::prompt_tokens_cached},
+    {"kv_capacity_tokens", &JsonMetricsOptions::kv_capacity_tokens},
+    {"start_time", &JsonMetricsOptions::start_time},
+};
+
+[[nodiscard]] JsonMetrics make_json_metrics(const py::kwargs& given) {
+  JsonMetricsOptions options;
+  for (const auto& [key, value] : given) {
+    const auto name = key.cast<std::string>();
+    const NamedPointer* found = nullptr;
+    for (const NamedPointer& pointer : pointers) {
+      if (name == pointer.name) found = &pointer;
+    }
+    if (found == nullptr) throw py::type_error("JsonMetrics has no field \"" + name + "\"");
+    if (!value.is_none()) options.*(found->pointer) = text_from(value, found->name);
+  }
+  return JsonMetrics(std::move(options));
+}
+
+void bind_json_metrics(py::module_& module) {
+  bind_parser<JsonMetrics>(
+      module, "JsonMetrics",
+      "A metrics page in JSON, its fields named by JSON pointers: `engines` to "
+      "the array of engines, the others into one of them.")
+      .def(py::init(&make_json_metrics))
+      .def("__repr__", [](const JsonMetrics& parser) {
+        std::string text = "JsonMetrics(";
+        for (const auto& [name, pointer] : pointers) {
+          const std::string& value = parser.options().*pointer;
+          if (value.empty()) continue;
+          text += text.back() == '(' ? "" : ", ";
+          text += std::string(name) + "=" + py::repr(py::str(value)).cast<std::string>();
+        }
+        return text + ")";
+      });
+}
+
+#endif
+
 }  // namespace
 
 AnyMetricsParser metrics_from(const py::object& policy, Scripts& scripts) {
-  return policy_from<AnyMetricsParser, VllmMetrics, SglangMetrics, LlamaCppMetrics>(
-      policy, "metrics", {"parse"}, scripts.metrics, ScriptedMetrics{&scripts});
+  return policy_from<AnyMetricsParser, VllmMetrics, SglangMetrics, LlamaCppMetrics
+#ifdef LIMPET_PYTHON_WIRE
+                     ,
+                     JsonMetrics
+#endif
+                     >(policy, "metrics", {"parse"}, scripts.metrics, ScriptedMetrics{&scripts});
 }
 
 void bind_metrics(py::module_& module) {
@@ -146,6 +210,9 @@ void bind_metrics(py::module_& module) {
                                "The metrics page of llama.cpp's llama-server (--metrics).")
       .def(py::init<>())
       .def("__repr__", [](const LlamaCppMetrics&) { return "LlamaCppMetrics()"; });
+#ifdef LIMPET_PYTHON_WIRE
+  bind_json_metrics(module);
+#endif
 }
 
 }  // namespace limpet::python

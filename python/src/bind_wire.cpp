@@ -6,6 +6,7 @@
 // of pairs, or as the list of an ASGI scope. A header that is no text says nothing; it raises no
 // more than anything else that a client can send.
 #include <limpet/wire/identity.hpp>
+#include <limpet/wire/prefix.hpp>
 #include <limpet/wire/usage.hpp>
 
 #include <pybind11/stl.h>
@@ -245,6 +246,15 @@ void bind_identity(py::module_& module) {
       "client sent.");
 }
 
+void bind_prefix(py::module_& module) {
+  module.def(
+      "prefix_chain", [](py::handle body) { return prefix_chain(Bytes(body, "body").view()); },
+      py::arg("body"),
+      "Fingerprints of a request's prompt for Ledger.record(): one for what stands before the "
+      "messages, one a message, each of all up to there. Empty for a body that cannot be read or "
+      "says only what is new.");
+}
+
 void bind_usage_scanner(py::module_& module) {
   module.attr("Usage").attr("parse") = py::staticmethod(py::cpp_function(
       [](py::handle answer) { return parse_usage(Bytes(answer, "answer").view()); },
@@ -277,6 +287,7 @@ void bind_wire(py::module_& module) {
   bind_enum<RequestKind>(module, "What a request is to its conversation.");
   bind_enum<BodyStatus>(module, "What became of a request's body when its session was looked for.");
   bind_identity(module);
+  bind_prefix(module);
   bind_usage_scanner(module);
 }
 

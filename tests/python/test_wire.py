@@ -367,3 +367,47 @@ def test_real_answers_agree_with_the_plain_model() -> None:
         found = limpet.Usage.parse(answer)
         figures = found and (found.prompt_tokens, found.cached_tokens, found.completion_tokens)
         assert figures == plain_usage.usage(answer), file.name
+
+
+# Prefixes and JSON metrics ------------------------------------------------------------------------
+
+
+def test_the_ledger_sees_a_changed_prompt_by_its_prefix_chain() -> None:
+    def body(*texts: str) -> bytes:
+        messages = [{"role": "user", "content": text} for text in texts]
+        return json.dumps({"messages": messages}).encode()
+
+    router = limpet.Router(["a"])
+    ledger = limpet.Ledger()
+    said = limpet.Usage(prompt_tokens=1000, cached_tokens=0)
+    classes = []
+    for prompt in (body("one"), body("one", "two"), body("1", "two", "three")):
+        with router.route("k") as lease:
+            chain = limpet.prefix_chain(prompt)
+            classes.append(ledger.record(lease.decision, said, chain).turn_class.name)
+    assert classes == ["cold", "lost", "diverged"]
+    assert limpet.prefix_chain("no JSON") == []
+
+
+def test_json_metrics_are_named_by_pointer() -> None:
+    parser = limpet.JsonMetrics(engines="/loads", engine="/rank", running="/reqs")
+    page = json.dumps({"loads": [{"rank": 0, "reqs": 3}, {"rank": 1, "reqs": 5}]})
+    readings = parser.parse(page.encode())
+    assert not isinstance(readings, limpet.ParseStatus)
+    assert [(reading.engine, reading.running) for reading in readings] == [("0", 3.0), ("1", 5.0)]
+    assert parser.parse(b"{") is limpet.ParseStatus.malformed
+    assert repr(parser) == "JsonMetrics(engines='/loads', engine='/rank', running='/reqs')"
+
+    router = limpet.Router(metrics=parser)
+    router.add_replica("a", endpoint="http://host", engine="1")
+    assert router.observe("http://host", page) is limpet.ParseStatus.ok
+    assert router.snapshot().replicas[0].running == 5.0
+
+
+def test_json_metrics_that_name_nothing_or_no_pointer_are_refused() -> None:
+    with pytest.raises(ValueError, match="name a figure"):
+        limpet.JsonMetrics(engines="/loads")
+    with pytest.raises(ValueError, match="running"):
+        limpet.JsonMetrics(running="reqs")
+    with pytest.raises(TypeError, match="no field"):
+        limpet.JsonMetrics(speed="/x")  # type: ignore[call-arg]
