@@ -44,7 +44,8 @@ class Fleet {
   using Slot = detail::ReplicaSlot;
 
   Fleet(Duration live_window, Duration reading_max_age)
-      : bucket_width_(detail::LiveWindow::bucket_width(live_window)), reading_max_age_(reading_max_age) {
+      : bucket_width_(detail::LiveWindow::bucket_width(live_window)),
+        reading_max_age_(reading_max_age) {
     detail::require(live_window >= std::chrono::milliseconds(64), "live_window",
                     live_window.count(), "nanoseconds; must be at least 64 ms");
     detail::require(reading_max_age > Duration::zero(), "reading_max_age", reading_max_age.count(),

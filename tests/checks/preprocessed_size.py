@@ -2,9 +2,9 @@
 """The core stays light: the lines a compiler reads for `#include <limpet/limpet.hpp>`.
 
 Counted without blank lines and line markers (`g++ -E -P`). The standard headers that the core needs
-are nearly all of it; one heavy header more (<regex>, <ranges>, <functional>) adds 5,000 to 30,000.
-The limit is for gcc 12: other standard libraries are larger or smaller, so other compilers are not
-measured. The compiler is $CXX, else g++.
+are nearly all of it, <chrono>, <algorithm> and <memory> most of that; one heavy header more
+(<regex>, <ranges>, <functional>) adds 5,000 to 30,000. The limit is for gcc 12: other standard
+libraries are larger or smaller, so other compilers are not measured. The compiler is $CXX, else g++.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 
 import common
 
-LIMIT = 60_000
+LIMIT = 70_000
 MEASURED_ON = "12"
 
 

@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -201,37 +200,38 @@ std::size_t Router<P, S, O, M, C>::rebalance(std::size_t limit, Duration idle)
 {
   const Instant now = clock_.now();
   let_expired_go(now);
-  std::map<std::uint16_t, std::uint32_t> pins;  // of the replicas that may take some, by slot
-  std::vector<Member> members = fleet_.members();
-  for (const Member& member : members)
-    pins[member.home.replica.slot] = fleet_.pins(member.home.replica);
-  if (members.size() < 2) return 0;
+  struct Place {
+    Member member;
+    std::uint32_t pins;
+  };
+  std::vector<Place> places;
+  for (const Member& member : fleet_.members())
+    places.push_back({member, fleet_.pins(member.home.replica)});
+  if (places.size() < 2) return 0;
 
   std::vector<IdleConversation> conversations;
   pins_.idle_since(now - idle, SIZE_MAX, conversations);
   std::size_t moved = 0;
   for (const IdleConversation& idle_one : conversations) {
     if (moved == limit) break;
-    const KeyHash key = idle_one.key;
-    const Conversation& conversation = idle_one.conversation;
-    const auto home = pins.find(conversation.home.replica.slot);
-    if (home == pins.end() || !fleet_.is_current(conversation.home)) continue;
+    const Home left = idle_one.conversation.home;
+    const auto home = std::find_if(places.begin(), places.end(),
+                                   [&](const Place& place) { return place.member.home == left; });
+    if (home == places.end()) continue;  // its replica is down, draining or has restarted
     const auto fewest =
-        std::min_element(members.begin(), members.end(), [&](const Member& a, const Member& b) {
-          const std::uint32_t of_a = pins[a.home.replica.slot];
-          const std::uint32_t of_b = pins[b.home.replica.slot];
-          if (of_a != of_b) return of_a < of_b;
-          return rendezvous_weight(key, a.name_hash) > rendezvous_weight(key, b.name_hash);
+        std::min_element(places.begin(), places.end(), [&](const Place& a, const Place& b) {
+          if (a.pins != b.pins) return a.pins < b.pins;
+          return rendezvous_weight(idle_one.key, a.member.name_hash) >
+                 rendezvous_weight(idle_one.key, b.member.name_hash);
         });
-    std::uint32_t& there = pins[fewest->home.replica.slot];
-    if (home->second <= there + 1) continue;
+    if (home->pins <= fewest->pins + 1) continue;
     const std::optional<Conversation> before =
-        pins_.repin_idle(key, conversation.home, fewest->home, now - idle);
+        pins_.repin_idle(idle_one.key, left, fewest->member.home, now - idle);
     if (!before) continue;
-    fleet_.leave(conversation.home, *before, now);
-    fleet_.enter(fewest->home, *before, now);
-    --home->second;
-    ++there;
+    fleet_.leave(left, *before, now);
+    fleet_.enter(fewest->member.home, *before, now);
+    --home->pins;
+    ++fewest->pins;
     ++moved;
   }
   return moved;
