@@ -4,7 +4,7 @@
 Counted without blank lines and line markers (`g++ -E -P`). The standard headers that the core needs
 are nearly all of it, <chrono>, <algorithm> and <memory> most of that; one heavy header more
 (<regex>, <ranges>, <functional>) adds 5,000 to 30,000. The limit is for gcc 12: other standard
-libraries are larger or smaller, so other compilers are not measured. The compiler is $CXX, else g++.
+libraries are larger or smaller, so other compilers are not measured. The compiler is $CXX or g++.
 """
 
 from __future__ import annotations
