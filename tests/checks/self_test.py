@@ -237,7 +237,7 @@ class PreprocessedSize(Tree):
             self.skipTest("the limit is for another compiler")
         self.header("limpet", "<vector>")
         self.assertEqual(preprocessed_size.problems(self.root), [])
-        self.header("limpet", "<regex>", "<ranges>", "<thread>", "<iostream>", "<memory_resource>")
+        self.header("limpet", "<regex>", "<ranges>", "<thread>", "<iostream>", "<execution>")
         self.only_problem(preprocessed_size, "limpet.hpp preprocesses to")
 
     def test_an_absent_umbrella_fails(self) -> None:
