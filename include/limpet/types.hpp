@@ -8,6 +8,7 @@
 #pragma once
 
 #include <chrono>
+#include <compare>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -28,7 +29,7 @@ struct ReplicaId {
 
   [[nodiscard]] constexpr bool has_value() const noexcept { return slot != 0xFFFF; }
   [[nodiscard]] constexpr explicit operator bool() const noexcept { return has_value(); }
-  [[nodiscard]] friend constexpr bool operator==(ReplicaId, ReplicaId) noexcept = default;
+  [[nodiscard]] friend constexpr auto operator<=>(ReplicaId, ReplicaId) noexcept = default;
 };
 
 // A pin's value. `generation` counts the restarts of the replica: a pin made before the last one

@@ -45,7 +45,7 @@ class Timeline {
     const PromptTokens tokens{.cached = cached, .computed = usage.prompt_tokens - cached};
     const std::lock_guard lock(mutex_);
     pool_.add(second_of(now), tokens);
-    std::unique_ptr<Ring>& ring = replicas_[key_of(replica)];
+    std::unique_ptr<Ring>& ring = replicas_[replica];
     if (!ring) ring = std::make_unique<Ring>();
     ring->add(second_of(now), tokens);
   }
@@ -59,7 +59,7 @@ class Timeline {
   [[nodiscard]] std::vector<PromptTokens> series(ReplicaId replica, Instant now,
                                                  std::size_t count = steps) const {
     const std::lock_guard lock(mutex_);
-    const auto found = replicas_.find(key_of(replica));
+    const auto found = replicas_.find(replica);
     return (found == replicas_.end() ? Ring{} : *found->second).series(second_of(now), count);
   }
 
@@ -109,10 +109,6 @@ class Timeline {
     return std::chrono::floor<std::chrono::seconds>(at).time_since_epoch().count();
   }
 
-  [[nodiscard]] static std::uint32_t key_of(ReplicaId replica) noexcept {
-    return std::uint32_t{replica.version} << 16 | replica.slot;
-  }
-
   [[nodiscard]] static PromptTokens sum(const std::vector<PromptTokens>& series) noexcept {
     PromptTokens all;
     for (const PromptTokens& step : series) {
@@ -124,7 +120,7 @@ class Timeline {
 
   mutable std::mutex mutex_;
   Ring pool_;
-  std::map<std::uint32_t, std::unique_ptr<Ring>> replicas_;
+  std::map<ReplicaId, std::unique_ptr<Ring>> replicas_;
 };
 
 }  // namespace limpet

@@ -119,7 +119,7 @@ class Ledger {
       turn.computed_tokens = turn.reusable_tokens - *usage.cached_tokens;
     }
     add(pool_, turn);
-    add(replicas_[slot_key(decision.replica)], turn);
+    add(replicas_[decision.replica], turn);
     return turn;
   }
 
@@ -131,7 +131,7 @@ class Ledger {
   // Of the turns that this replica served.
   [[nodiscard]] ClassTotals totals(ReplicaId replica) const {
     const std::lock_guard lock(mutex_);
-    const auto found = replicas_.find(slot_key(replica));
+    const auto found = replicas_.find(replica);
     return found == replicas_.end() ? ClassTotals{} : found->second;
   }
 
@@ -152,10 +152,6 @@ class Ledger {
   struct HashOfKey {
     std::size_t operator()(KeyHash key) const noexcept { return static_cast<std::size_t>(key.lo); }
   };
-
-  [[nodiscard]] static std::uint32_t slot_key(ReplicaId replica) noexcept {
-    return std::uint32_t{replica.version} << 16 | replica.slot;
-  }
 
   static void add(ClassTotals& totals, const RecordedTurn& turn) noexcept {
     ClassTotal& total = totals[static_cast<std::size_t>(turn.turn_class)];
@@ -211,7 +207,7 @@ class Ledger {
   std::list<History> recent_;  // most recently recorded first
   std::unordered_map<KeyHash, std::list<History>::iterator, HashOfKey> histories_;
   ClassTotals pool_{};
-  std::map<std::uint32_t, ClassTotals> replicas_;
+  std::map<ReplicaId, ClassTotals> replicas_;
 };
 
 }  // namespace limpet
