@@ -206,6 +206,69 @@ TEST_CASE("gauges show the end of the last step, and idle cached blocks count as
   CHECK(engine.counters().generation_tokens == 3);
 }
 
+TEST_CASE("an aborted request gives its blocks back, which can still be hit") {
+  auto profile = small(64);
+  profile.max_num_batched_tokens = 8;
+  Engine engine(profile);
+  Log log;
+  engine.submit(request(1, 7, 24, 4));
+  step(engine, log);
+  step(engine, log);  // 16 of its 24 tokens are computed: four full blocks
+  CHECK(engine.abort(1));
+  CHECK_FALSE(engine.abort(1));
+  CHECK_FALSE(engine.has_work());
+  CHECK(engine.cache().free() == 16);
+  CHECK(engine.counters().running == 0);  // at once: no step will come to say so
+  CHECK(engine.counters().prompt_tokens == 0);
+  engine.submit(request(2, 7, 24, 1));
+  run_dry(engine, log);
+  CHECK(log.first == std::vector<std::pair<std::uint64_t, std::uint64_t>>{{2, 16}});
+}
+
+TEST_CASE("a request aborted in the middle of a step gets nothing of it, the others all") {
+  Engine engine(small());
+  Log log;
+  engine.submit(request(1, 1, 8, 3));
+  engine.submit(request(2, 2, 8, 1));
+  CHECK(engine.begin_step() == 16);
+  CHECK(engine.abort(1));
+  engine.submit(request(3, 3, 4, 1));  // may take the slot that has become free
+  Sink sink{log};
+  engine.end_step(sink);
+  CHECK(log.first == std::vector<std::pair<std::uint64_t, std::uint64_t>>{{2, 0}});
+  CHECK(log.finished == std::vector<std::uint64_t>{2});
+  CHECK(engine.counters().generation_tokens == 1);
+  run_dry(engine, log);
+  CHECK(log.finished == std::vector<std::uint64_t>{2, 3});
+  CHECK(engine.cache().free() == engine.cache().size());
+}
+
+TEST_CASE("with the one that is aborted waiting, the next is served as if it had never come") {
+  Engine engine(small());
+  Log log;
+  engine.submit(request(1, 1, 20, 4));
+  step(engine, log);
+  engine.submit(request(2, 2, 16, 2));  // no room for it, nor for whoever stands behind it
+  engine.submit(request(3, 3, 4, 2));
+  step(engine, log);
+  CHECK(engine.abort(2));
+  step(engine, log);
+  CHECK(log.first.back() == std::pair<std::uint64_t, std::uint64_t>{3, 0});
+}
+
+TEST_CASE("a prefix cache is reset only when nobody holds a block of it") {
+  Engine engine(small());
+  Log log;
+  engine.submit(request(1, 7, 12, 2));
+  step(engine, log);
+  CHECK_FALSE(engine.reset_prefix_cache());
+  run_dry(engine, log);
+  CHECK(engine.reset_prefix_cache());
+  engine.submit(request(2, 7, 12, 1));
+  run_dry(engine, log);
+  CHECK(log.first.back().second == 0);
+}
+
 TEST_CASE("random histories run step for step as on the plain model") {
   const std::uint64_t seed = GENERATE(1u, 2u, 3u, 4u, 5u, 6u, 7u, 8u, 9u, 10u, 11u, 12u);
   INFO("seed " << seed);
@@ -231,6 +294,7 @@ TEST_CASE("random histories run step for step as on the plain model") {
   std::uint64_t next_id = 0;
   std::uint64_t next_content = 1;
   std::uint64_t finished = 0;
+  std::uint64_t aborted = 0;
   for (int turn = 0; turn < 400; ++turn) {
     while (random.uniform() < 0.3) {
       Story story{TokenChain(block), {}};
@@ -258,6 +322,12 @@ TEST_CASE("random histories run step for step as on the plain model") {
       ++next_id;
       stories.push_back(std::move(story));
     }
+    while (next_id > 0 && random.uniform() < 0.1) {  // of the last ones some are in flight
+      const std::uint64_t id = next_id - 1 - random.below(std::min<std::uint64_t>(next_id, 8));
+      const bool was_there = engine.abort(id);
+      REQUIRE(was_there == model.abort(id));
+      aborted += was_there ? 1 : 0;
+    }
     REQUIRE(engine.has_work() == model.has_work());
     if (!engine.has_work()) continue;
     Log log;
@@ -283,4 +353,10 @@ TEST_CASE("random histories run step for step as on the plain model") {
     finished += log.finished.size();
   }
   CHECK(finished > 20);
+  CHECK(aborted > 3);
+
+  for (std::uint64_t id = 0; id < next_id; ++id) engine.abort(id);
+  CHECK_FALSE(engine.has_work());
+  CHECK(engine.cache().free() == engine.cache().size());
+  CHECK(engine.counters().kv_usage == 0.0);
 }

@@ -44,6 +44,21 @@ class Engine {
 
   void submit(Request request) { waiting_.push_back(std::move(request)); }
 
+  bool abort(std::uint64_t id) {
+    for (std::size_t i = 0; i < running_.size(); ++i) {
+      if (running_[i].id != id) continue;
+      give_back(running_[i]);
+      running_.erase(running_.begin() + static_cast<long>(i));
+      return true;
+    }
+    for (std::size_t i = 0; i < waiting_.size(); ++i) {
+      if (waiting_[i].id != id) continue;
+      waiting_.erase(waiting_.begin() + static_cast<long>(i));
+      return true;
+    }
+    return false;
+  }
+
   [[nodiscard]] bool has_work() const { return !running_.empty() || !waiting_.empty(); }
   [[nodiscard]] std::size_t running() const { return running_.size(); }
   [[nodiscard]] std::size_t waiting() const { return waiting_.size(); }

@@ -18,34 +18,15 @@
 #include <cstdint>
 #include <deque>
 #include <span>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include <limpet/sim/block_cache.hpp>
+#include <limpet/sim/engine_profile.hpp>
 #include <limpet/sim/step_time.hpp>
 #include <limpet/sim/token_chain.hpp>
 
 namespace limpet::sim {
-
-// What vllm:prefix_cache_queries and _hits count. Until vllm-project/vllm #48860 (merged in July
-// 2026) every look-up of a waiting request did, one a step, so that a queue showed the hits of the
-// request at its head, over and over; since then each request counts once, when it is admitted.
-enum class HitCounting : std::uint8_t { each_request, each_lookup };
-
-struct EngineProfile {
-  std::string name;
-  std::uint64_t kv_tokens = 32'768;  // capacity of the KV cache
-  std::uint32_t block_tokens = 16;
-  std::uint32_t max_num_seqs = 256;
-  std::uint32_t max_num_batched_tokens = 2'048;
-  StepTime step;
-  double front_end = 0;  // s from the client to the scheduler: network, parsing, tokenising
-  double front_end_spread =
-      0;  // a share: a turn's time there is uniform in front_end x (1 +- spread)
-  HitCounting hit_counting = HitCounting::each_request;
-  double slowdown = 1;  // of every step: 1.1 is a replica that is 10 % slower than its profile
-};
 
 struct Request {
   std::uint64_t id = 0;
@@ -109,8 +90,8 @@ class Engine {
   }
 
   // The step is over: every request whose known tokens are all computed gets its next one. Calls
-  // sink.first_token(request id, cached prompt tokens) and sink.finished(request id), in order; the
-  // sink must not call back into the engine.
+  // sink.first_token(request id, cached prompt tokens) and sink.finished(request id), in order, and
+  // sink.token(request id, tokens so far) where it has one; it must not call back into the engine.
   template <class Sink>
   void end_step(Sink&& sink) {
     assert(stepping_);
@@ -127,11 +108,40 @@ class Engine {
         totals_.prompt_tokens_cached += sequence.cached;
         sink.first_token(sequence.request.id, sequence.cached);
       }
+      if constexpr (requires { sink.token(sequence.request.id, sequence.generated); }) {
+        sink.token(sequence.request.id, sequence.generated);
+      }
       any_finished |= sequence.done();
     }
     if (any_finished) retire(sink);
     ++totals_.steps;
     publish();
+  }
+
+  // Nobody waits for the answer any more: the request leaves the queue or the batch, and gets nothing
+  // of the step under way, whose length stays. Its blocks can still be hit. False: no such request.
+  bool abort(std::uint64_t id) {
+    const auto leaves = [&](auto& list) {
+      const auto found = std::find_if(list.begin(), list.end(), [&](std::uint32_t slot) {
+        return sequences_[slot].request.id == id;
+      });
+      if (found == list.end()) return false;
+      std::erase_if(scheduled_, [&](const auto& part) { return part.first == *found; });
+      release(sequences_[*found]);
+      free_slots_.push_back(*found);
+      list.erase(found);
+      return true;
+    };
+    if (!leaves(running_) && !leaves(waiting_)) return false;
+    if (!stepping_) publish();
+    return true;
+  }
+
+  // Forgets every cached prefix. False, and nothing happens, while a request holds blocks.
+  bool reset_prefix_cache() noexcept {
+    if (cache_.free() < cache_.size()) return false;
+    cache_.clear();
+    return true;
   }
 
   [[nodiscard]] bool has_work() const noexcept { return !running_.empty() || !waiting_.empty(); }
