@@ -14,6 +14,7 @@
 #include <limpet/fwd.hpp>
 #include <limpet/hash.hpp>
 #include <limpet/lease.hpp>
+#include <limpet/overflow/adjustable_spill.hpp>
 #include <limpet/overflow/bounded_load.hpp>
 #include <limpet/overflow/move_when_full.hpp>
 #include <limpet/overflow/never.hpp>

@@ -27,6 +27,7 @@ except ImportError as _error:
 
 from limpet import sim
 from limpet._core import (
+    AdjustableSpill,
     Affinity,
     BoundedLoad,
     ClassTotal,
@@ -77,6 +78,7 @@ from limpet._core import (
 )
 
 __all__ = [
+    "AdjustableSpill",
     "Affinity",
     "BoundedLoad",
     "ClassTotal",

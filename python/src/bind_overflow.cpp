@@ -5,6 +5,7 @@
 #include "bind.hpp"
 #include "policies.hpp"
 
+#include <limpet/overflow/adjustable_spill.hpp>
 #include <limpet/overflow/bounded_load.hpp>
 #include <limpet/overflow/move_when_full.hpp>
 #include <limpet/overflow/never.hpp>
@@ -96,8 +97,9 @@ void bind_view(py::module_& module) {
 }  // namespace
 
 AnyOverflow overflow_from(const py::object& policy, Scripts& scripts) {
-  return policy_from<AnyOverflow, SpillAbove, MoveWhenFull, NeverSpill, BoundedLoad>(
-      policy, "overflow", {"overloaded", "decide"}, scripts.overflow, ScriptedOverflow{&scripts});
+  return policy_from<AnyOverflow, SpillAbove, AdjustableSpill, MoveWhenFull, NeverSpill,
+                     BoundedLoad>(policy, "overflow", {"overloaded", "decide"}, scripts.overflow,
+                                  ScriptedOverflow{&scripts});
 }
 
 void bind_overflow(py::module_& module) {
@@ -114,6 +116,22 @@ void bind_overflow(py::module_& module) {
                              [](SpillAbove rule) { return threshold_of(rule.threshold); })
       .def("__repr__",
            [](SpillAbove rule) { return "SpillAbove(" + threshold_repr(rule.threshold) + ")"; });
+
+  bind_rule<AdjustableSpill>(module, "AdjustableSpill",
+                             "SpillAbove with a threshold that can be set while a router runs: "
+                             "give it to the router "
+                             "and keep it. A change counts from the next turn on. Thread-safe.")
+      .def(
+          py::init([](py::handle threshold) { return AdjustableSpill(threshold_from(threshold)); }),
+          py::kw_only(), py::arg("threshold") = py::none())
+      .def_property(
+          "threshold", [](const AdjustableSpill& rule) { return threshold_of(rule.threshold()); },
+          [](AdjustableSpill& rule, py::handle threshold) {
+            rule.set_threshold(threshold_from(threshold));
+          })
+      .def("__repr__", [](const AdjustableSpill& rule) {
+        return "AdjustableSpill(" + threshold_repr(rule.threshold()) + ")";
+      });
 
   bind_rule<MoveWhenFull>(module, "MoveWhenFull",
                           "Leave home for good when its live tokens exceed `full` of its KV "

@@ -43,6 +43,7 @@ def gauge(kv_usage: float) -> str:
         (limpet.PowerOfTwo(), "PowerOfTwo()"),
         (limpet.SpillAbove(), "SpillAbove(threshold=None)"),
         (limpet.SpillAbove(threshold=8), "SpillAbove(threshold=8)"),
+        (limpet.AdjustableSpill(threshold=8), "AdjustableSpill(threshold=8)"),
         (limpet.MoveWhenFull(), "MoveWhenFull(full=0.95, room=0.9, threshold=None)"),
         (limpet.NeverSpill(), "NeverSpill()"),
         (limpet.BoundedLoad(), "BoundedLoad(epsilon=0.25)"),
@@ -70,6 +71,20 @@ def test_configuration_can_be_read_back() -> None:
     assert (rule.full, rule.room, rule.threshold) == (0.8, 0.7, 9)
     assert limpet.BoundedLoad(epsilon=0.5).epsilon == 0.5
     assert limpet.VllmMetrics(model="m").model == "m"
+
+
+def test_an_adjustable_threshold_is_obeyed_by_a_router_that_runs() -> None:
+    rule = limpet.AdjustableSpill(threshold=1)
+    router = limpet.Router(["a", "b"], overflow=rule)
+    with router.route("conversation"):
+        assert router.plan("conversation").outcome is limpet.Outcome.spilled
+        rule.threshold = 2
+        assert router.plan("conversation").outcome is limpet.Outcome.sticky
+        rule.threshold = None  # a quarter of the 256 that are assumed
+        assert router.plan("conversation").outcome is limpet.Outcome.sticky
+    assert rule.threshold is None
+    with pytest.raises(ValueError, match="threshold = 0"):
+        rule.threshold = 0
 
 
 def test_two_routers_of_one_policy_object_share_no_pins() -> None:

@@ -61,7 +61,7 @@ static_assert(LoadScorer<WeightedLoad> && LoadScorer<LeastInFlight> && LoadScore
               LoadScorer<PowerOfTwo>);
 static_assert(ExplainsScore<WeightedLoad> && !ExplainsScore<LeastInFlight>);
 static_assert(OverflowRule<SpillAbove> && OverflowRule<NeverSpill> && OverflowRule<BoundedLoad> &&
-              OverflowRule<MoveWhenFull>);
+              OverflowRule<MoveWhenFull> && OverflowRule<AdjustableSpill>);
 static_assert(MetricsParser<VllmMetrics>);
 static_assert(Clock<SteadyClock> && Clock<ManualClock>);
 

@@ -101,6 +101,7 @@ TEST_CASE("the overflow rules of the library hold the laws of overflow rules") {
     CHECK(check_overflow_laws(NeverSpill{}, seed) == Violations{});
     CHECK(check_overflow_laws(SpillAbove{}, seed) == Violations{});
     CHECK(check_overflow_laws(SpillAbove{8}, seed) == Violations{});
+    CHECK(check_overflow_laws(AdjustableSpill{8}, seed) == Violations{});
     CHECK(check_overflow_laws(BoundedLoad{}, seed) == Violations{});
     CHECK(check_overflow_laws(MoveWhenFull{}, seed) == Violations{});
     CHECK(check_overflow_laws(MoveWhenFull{.full = 0.5, .room = 0.5, .threshold = 3}, seed) ==
