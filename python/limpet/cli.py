@@ -20,6 +20,7 @@ except ImportError as _error:
 import limpet
 from limpet import sim_cli
 from limpet.decisions import replay
+from limpet.gateway import cli as gateway_cli
 
 app = typer.Typer(
     help="Send every turn of an LLM conversation to the replica that still holds its prefix cache.",
@@ -28,6 +29,7 @@ app = typer.Typer(
 )
 
 sim_cli.add_to(app)
+gateway_cli.add_to(app)
 
 _SCORERS = {
     "weighted_load": limpet.WeightedLoad,
