@@ -27,6 +27,7 @@ void bind_lease(py::module_& module);
 void bind_router(py::module_& module);
 void bind_ledger(py::module_& module);
 void bind_sim(py::module_& module);
+void bind_lab(py::module_& module);
 
 // What needs simdjson: only in a build that found it.
 void bind_wire(py::module_& module);

@@ -30,6 +30,7 @@ PYBIND11_MODULE(_core, module, py::mod_gil_not_used()) {
   limpet::python::bind_router(module);
   limpet::python::bind_ledger(module);
   limpet::python::bind_sim(module);
+  limpet::python::bind_lab(module);
 #ifdef LIMPET_PYTHON_WIRE
   module.attr("has_wire") = true;
   limpet::python::bind_wire(module);
