@@ -25,7 +25,7 @@ except ImportError as _error:
         "elsewhere than in their python/ folder."
     ) from _error
 
-from limpet import sim
+from limpet import lab, sim
 from limpet._core import (
     AdjustableSpill,
     Affinity,
@@ -127,6 +127,7 @@ __all__ = [
     "WeightedLoad",
     "__version__",
     "get_include",
+    "lab",
     "sim",
 ]
 

@@ -21,6 +21,7 @@ import limpet
 from limpet import sim_cli
 from limpet.decisions import replay
 from limpet.gateway import cli as gateway_cli
+from limpet.lab import cli as lab_cli
 
 app = typer.Typer(
     help="Send every turn of an LLM conversation to the replica that still holds its prefix cache.",
@@ -30,6 +31,7 @@ app = typer.Typer(
 
 sim_cli.add_to(app)
 gateway_cli.add_to(app)
+lab_cli.add_to(app)
 
 _SCORERS = {
     "weighted_load": limpet.WeightedLoad,
