@@ -69,7 +69,9 @@ async def in_two_parts(path: str, asked: dict[str, Any], **options: Any) -> http
             at += 1e6
             core.metrics()
             got += [chunk async for chunk in chunks]
-    return httpx.Response(200, headers=answer.headers, content=b"".join(got))
+    whole = httpx.Response(200, content=b"".join(got))
+    whole.headers = answer.headers
+    return whole
 
 
 def usage(answer: httpx.Response) -> limpet.Usage:

@@ -308,7 +308,6 @@ async def test_many_at_once_each_get_their_own() -> None:
         )
         answers = [said(CHAT, answer) for answer in sent]
         assert len(set(answers)) == 60
-        for each, answer in zip(texts, answers, strict=True):
-            assert answer == alone.get(each, answer)
+        assert answers[:3] == [alone[each] for each in texts[:3]]
         assert idle(engine)
         assert engine.stats()["finished"] == 63
