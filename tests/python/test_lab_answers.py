@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import time
 from itertools import groupby
 from typing import Any
 
@@ -213,6 +214,26 @@ async def test_embeddings_follow_from_the_text() -> None:
     vectors = [each["embedding"] for each in answer["data"]]
     assert vectors[0] == vectors[2] != vectors[1]
     assert answer["usage"]["prompt_tokens"] == 3
+
+
+async def test_counted_tokens_are_those_that_a_request_is_charged() -> None:
+    asked = body("/v1/messages", PROMPT) | {"system": "Be brief.", "tools": [{"name": "ls"}]}
+    async with serving() as (_, client):
+        counted = await client.post("/v1/messages/count_tokens", json=asked)
+        answer = await client.post("/v1/messages", json=asked)
+        bad = await client.post("/v1/messages/count_tokens", content=b"{")
+    assert counted.json() == {"input_tokens": usage(answer).prompt_tokens}
+    assert (bad.status_code, bad.json()["type"]) == (400, "error")
+
+
+async def test_no_token_comes_before_its_time() -> None:
+    machine = sim.EngineProfile()
+    machine.front_end, machine.step.fixed = 2.0, 1.0
+    began = time.monotonic()
+    async with serving(profile=machine, model="m", speed=40.0) as (_, client):
+        await client.post(FORMS[0], json=body(FORMS[0], "hi"))
+    # 2 s of front end and eight steps of a second each, all 40 times as fast.
+    assert time.monotonic() - began >= 10.0 / 40.0
 
 
 async def test_the_small_pages() -> None:

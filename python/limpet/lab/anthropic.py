@@ -14,13 +14,16 @@ class Messages:
     path = "/v1/messages"
     prefix = "chatcmpl-"
 
-    def ask(self, body: dict[str, Any]) -> Ask:
+    def prompt(self, body: dict[str, Any]) -> bytes:
         before = b""
         if body.get("tools"):
             before += text.message("tools", body["tools"])
         if body.get("system"):
             before += text.message("system", body["system"])
-        prompt = chat_prompt(before, messages_of(body))
+        return chat_prompt(before, messages_of(body))
+
+    def ask(self, body: dict[str, Any]) -> Ask:
+        prompt = self.prompt(body)
         if body.get("max_tokens") is None:
             raise Refusal.bad("max_tokens: Field required", "max_tokens")
         return read_ask(body, [prompt], ("max_tokens",))

@@ -2,7 +2,8 @@
 """The simulated server's HTTP side: vLLM's endpoints, and those of the lab.
 
     POST /v1/chat/completions, /v1/completions, /v1/messages, /v1/responses, /v1/embeddings
-    GET  /v1/models, /health, /ping, /version, /metrics      POST /reset_prefix_cache
+    POST /v1/messages/count_tokens, /reset_prefix_cache
+    GET  /v1/models, /health, /ping, /version, /metrics
     POST /lab/fault   {"kind": "hang", "rank": 0, "seconds": 5}       GET /lab/stats
 
 A stream's headers leave before anything is computed, and a client that hangs up aborts its request
@@ -52,6 +53,13 @@ def create_app(core: Core, reset: Reset, faulted: Callable[[Fault, float], None]
         )
     ]
 
+    async def count_tokens(request: Request) -> Response:
+        try:
+            prompt = Messages().prompt(read_object(await request.body()))
+        except Refusal as refusal:
+            return json_response(refusal.anthropic(), refusal.status)
+        return json_response({"input_tokens": text.count(prompt)})
+
     async def models(_: Request) -> Response:
         return json_response(model_list(core))
 
@@ -88,6 +96,7 @@ def create_app(core: Core, reset: Reset, faulted: Callable[[Fault, float], None]
     return Starlette(
         routes=[
             *(Route(path, serve, methods=["POST"]) for path, serve in apis),
+            Route("/v1/messages/count_tokens", count_tokens, methods=["POST"]),
             Route("/v1/models", models),
             Route("/health", empty),
             Route("/ping", empty, methods=["GET", "POST"]),
@@ -158,6 +167,16 @@ def model_list(core: Core) -> dict[str, Any]:
     return {"object": "list", "data": [model]}
 
 
+def read_object(data: bytes) -> dict[str, Any]:
+    try:
+        body = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise Refusal.bad(f"JSON decode error: {error}") from None
+    if not isinstance(body, dict):
+        raise Refusal.bad("The body must be a JSON object")
+    return body
+
+
 class Endpoint:
     def __init__(self, core: Core, path: str, api: Api, reset: Reset, steered: bool) -> None:
         self.core = core
@@ -182,13 +201,7 @@ class Endpoint:
         core = self.core
         if core.takes("500"):
             raise Refusal(500, "InternalServerError", "EngineCore encountered an issue.")
-        try:
-            body = json.loads(data)
-        except (ValueError, RecursionError) as error:
-            raise Refusal.bad(f"JSON decode error: {error}") from None
-        if not isinstance(body, dict):
-            raise Refusal.bad("The body must be a JSON object")
-        ask = self.api.ask(body)
+        ask = self.api.ask(read_object(data))
         ask.model = ask.model or core.model
         if ask.model != core.model:
             raise Refusal(
