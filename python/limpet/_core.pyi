@@ -814,7 +814,9 @@ def _sim_table(reports: list[Report], /) -> str: ...
 
 @final
 class LiveServer:
-    def __init__(self, profile: EngineProfile, ranks: SupportsIndex = 1) -> None: ...
+    def __init__(
+        self, profile: EngineProfile, ranks: SupportsIndex = 1, balancer: str = "vllm-lb"
+    ) -> None: ...
     def submit(
         self,
         request: SupportsIndex,

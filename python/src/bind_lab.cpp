@@ -30,7 +30,15 @@ namespace {
   return tokens;
 }
 
-[[nodiscard]] sim::LiveServer make(const sim::EngineProfile& profile, std::uint32_t ranks) {
+[[nodiscard]] sim::LiveServer::Balancer balancer_from(const std::string& name) {
+  if (name == "vllm-lb") return sim::VllmBalancer{};
+  if (name == "vllm-lb-4w") return sim::VllmBalancer4w{};
+  if (name == "vllm-lb-blind") return sim::VllmBalancerBlind{};
+  throw py::value_error("balancer = " + name + ": there are vllm-lb, vllm-lb-4w and vllm-lb-blind");
+}
+
+[[nodiscard]] sim::LiveServer make(const sim::EngineProfile& profile, std::uint32_t ranks,
+                                   const std::string& balancer) {
   if (ranks < 1 || ranks > 4'096) {
     throw py::value_error("ranks = " + std::to_string(ranks) + ": must be 1 to 4096");
   }
@@ -41,7 +49,7 @@ namespace {
   if (profile.max_num_seqs < 1 || profile.max_num_batched_tokens < 1) {
     throw py::value_error("max_num_seqs and max_num_batched_tokens must be at least 1");
   }
-  return {profile, ranks};
+  return {profile, ranks, balancer_from(balancer)};
 }
 
 void submit(sim::LiveServer& server, std::uint64_t id, const py::buffer& buffer,
@@ -85,15 +93,18 @@ void bind_lab(py::module_& module) {
       module, "LiveServer",
       "A simulated vLLM server of `ranks` data-parallel ranks, driven by the caller's clock: times "
       "are seconds that never go back. Not thread-safe. ValueError for what makes no sense.")
-      .def(py::init(&make), py::arg("profile"), py::arg("ranks") = 1)
+      .def(py::init(&make), py::arg("profile"), py::arg("ranks") = 1,
+           py::arg("balancer") = "vllm-lb")
       .def("submit", &submit, py::arg("request"), py::arg("tokens"), py::arg("prompt_tokens"),
            py::arg("rank"), py::arg("now"),
-           "A request of that number: `tokens` are those of the prompt and of the answer that it will get, four "
+           "A request of that number: `tokens` are those of the prompt and of the answer that it "
+           "will get, four "
            "bytes each. Without a rank vLLM's own balancer chooses one.")
       .def("abort", &sim::LiveServer::abort, py::arg("request"), py::arg("now"),
            "Takes the request out of the server; False: it was not in flight.")
       .def("advance", &advance, py::arg("now"),
-           "What has happened until now, one (request, rank, tokens of the answer so far, cached prompt "
+           "What has happened until now, one (request, rank, tokens of the answer so far, cached "
+           "prompt "
            "tokens, finished) for each token of an answer.")
       .def_property_readonly("next_at", &sim::LiveServer::next_at,
                              "When advance() is due next; infinity: not unless one submits.")

@@ -116,6 +116,15 @@ TEST_CASE("the balancer counts the turns of those that named a rank") {
   CHECK(rank[4] == 1);
 }
 
+TEST_CASE("the balancer of before sees nothing and goes round, whoever is busy") {
+  LiveServer server(plain(), 2, limpet::sim::VllmBalancerBlind{});
+  server.submit(1, text(0, 40), 8, 0, 0.0);  // named: it does not count
+  for (std::uint64_t id = 2; id <= 5; ++id) server.submit(id, text(100, 12), 8, any, 0.0);
+  std::map<std::uint64_t, std::uint32_t> rank;
+  for (const Progress& one : progress(server, 1000.0)) rank[one.id] = one.rank;
+  CHECK(rank == std::map<std::uint64_t, std::uint32_t>{{1, 0}, {2, 0}, {3, 1}, {4, 0}, {5, 1}});
+}
+
 TEST_CASE("an abort is forgotten by the engine and by the balancer, wherever the request is") {
   auto profile = plain();
   profile.front_end = 1.0;

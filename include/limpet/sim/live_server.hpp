@@ -17,8 +17,10 @@
 #include <limits>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <unordered_map>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include <limpet/sim/balancers.hpp>
@@ -44,14 +46,19 @@ class LiveServer {
  public:
   static constexpr std::uint32_t any_rank = ~std::uint32_t{0};
 
+  // vLLM's own, in one of its historical forms (balancers.hpp).
+  using Balancer = std::variant<VllmBalancer, VllmBalancer4w, VllmBalancerBlind>;
+
   // Counts prefix hits as vLLM does since July 2026, whatever the profile says. Requires ranks > 0
   // and a cache of at least one block.
-  LiveServer(EngineProfile profile, std::uint32_t ranks)
-      : states_(ranks), capacity_(profile.kv_tokens / profile.block_tokens * profile.block_tokens) {
+  LiveServer(EngineProfile profile, std::uint32_t ranks, Balancer balancer = VllmBalancer{})
+      : states_(ranks),
+        balancer_(std::move(balancer)),
+        capacity_(profile.kv_tokens / profile.block_tokens * profile.block_tokens) {
     profile.hit_counting = HitCounting::each_request;
     const std::vector<EngineProfile> fleet(ranks, profile);
     for (const EngineProfile& each : fleet) engines_.emplace_back(each);
-    balancer_.start(fleet);
+    std::visit([&](auto& each) { each.start(fleet); }, balancer_);
   }
 
   // `tokens` are those of the prompt and then those of the answer it will get. Requires an id that
@@ -80,7 +87,7 @@ class LiveServer {
     requests_.erase(found);
     if (!arrived) return true;
     engines_[rank].abort(id);
-    balancer_.finished(id, rank, {}, now);
+    ended(id, rank, now);
     report_counts(std::max(now, events_.now()));
     return true;
   }
@@ -179,7 +186,7 @@ class LiveServer {
     }
     void finished(std::uint64_t id) {
       server.requests_.erase(id);
-      server.balancer_.finished(id, rank, {}, server.events_.now());
+      server.ended(id, rank, server.events_.now());
     }
   };
 
@@ -188,9 +195,10 @@ class LiveServer {
     if (found == requests_.end()) return;  // aborted on the way
     InFlight& request = found->second;
     if (request.rank == any_rank) {
-      request.rank = static_cast<std::uint32_t>(balancer_.choose({}, events_.now()).replica);
-    } else {
-      ++balancer_.in_flight[request.rank];
+      const auto choose = [&](auto& each) { return each.choose({}, events_.now()).replica; };
+      request.rank = static_cast<std::uint32_t>(std::visit(choose, balancer_));
+    } else if (auto* const counting = std::get_if<VllmBalancer>(&balancer_)) {
+      ++counting->in_flight[request.rank];  // the others know only what engines report
     }
     request.arrived = true;
     engines_[request.rank].submit(
@@ -225,8 +233,19 @@ class LiveServer {
   void broadcast_counts() {
     const double now = events_.now();
     if (!coordinator_.is_due(now)) return;
-    balancer_.counted(coordinator_.send(now), now);
+    const auto counts = coordinator_.send(now);
+    std::visit(
+        [&](auto& each) {
+          if constexpr (std::remove_cvref_t<decltype(each)>::listens_to_counts) {
+            each.counted(counts, now);
+          }
+        },
+        balancer_);
     schedule(coordinator_.due(), {Event::Kind::counts, 0, 0});
+  }
+
+  void ended(std::uint64_t id, std::uint32_t rank, double now) {
+    std::visit([&](auto& each) { each.finished(id, rank, {}, now); }, balancer_);
   }
 
   void schedule(double at, Event event) { events_.schedule(std::max(at, events_.now()), event); }
@@ -235,7 +254,7 @@ class LiveServer {
   std::vector<State> states_;
   std::unordered_map<std::uint64_t, InFlight> requests_;
   EventQueue<Event> events_;
-  VllmBalancer balancer_;
+  Balancer balancer_;
   Coordinator coordinator_;
   std::uint64_t capacity_;
   double slowdown_ = 1.0;

@@ -28,6 +28,13 @@ def engine(
     data_parallel_size: Annotated[
         int, typer.Option(help="Ranks behind the port, each with a cache of its own.")
     ] = 1,
+    balancer: Annotated[
+        str,
+        typer.Option(
+            help="vLLM's own, for requests that name no rank: vllm-lb (mid 2026 on), vllm-lb-4w "
+            "(before 0.14) or vllm-lb-blind (between the two)."
+        ),
+    ] = "vllm-lb",
     speed: Annotated[float, typer.Option(help="So many times faster than the real machine.")] = 1.0,
     kv_tokens: Annotated[
         int, typer.Option(help="Of each rank's KV cache. Default: the profile's.")
@@ -74,6 +81,7 @@ def engine(
             profile=profile,
             model=served_model_name,
             ranks=data_parallel_size,
+            balancer=balancer,
             speed=speed,
             kv_tokens=kv_tokens,
             block_tokens=block_size,

@@ -35,6 +35,9 @@ class Options:
     profile: str | sim.EngineProfile = "a4000-qwen3-4b"
     model: str = ""  # served name; "": the profile's
     ranks: int = 1  # data-parallel ranks behind one port
+    # Who gives a rank to requests that name none: vllm-lb (mid 2026 on), vllm-lb-4w (until 0.14) or
+    # vllm-lb-blind (between, dense models: it saw no counts, and went round the ranks).
+    balancer: str = "vllm-lb"
     speed: float = 1.0  # how much faster than the real machine
     kv_tokens: int = 0  # of each rank; 0: the profile's
     block_tokens: int = 0
@@ -111,7 +114,7 @@ class Core:
         if not 1 <= options.ranks <= 64:
             raise ValueError(f"ranks = {options.ranks}: must be 1 to 64")
         self.model = machine.name
-        self.server = LiveServer(machine, options.ranks)
+        self.server = LiveServer(machine, options.ranks, options.balancer)
         self.max_model_len = min(options.max_model_len or 32_768, self.server.capacity)
         if options.max_model_len > self.server.capacity:
             raise ValueError(
