@@ -41,7 +41,7 @@ TEST_CASE("an explanation says for every replica why it was or was not chosen") 
 }
 
 TEST_CASE("an explanation shows scores, their terms and the age of the gauge") {
-  SmallPool<> pool(2);
+  SmallPool<> pool(2, {}, {}, LocalPins{}, limpet_test::with_gauge);
   pool.settle("live", 1);
   const Lease turn = pool.router.route(Turn{.client_pinned = pool.id[1]});
   CHECK(pool.router.observe("gpu1", "0.25") == ParseStatus::ok);

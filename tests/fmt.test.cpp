@@ -27,7 +27,8 @@ using namespace std::chrono_literals;
 struct Pool {
   ManualClock clock;
   Router<LocalPins, WeightedLoad, SpillAbove, VllmMetrics, ManualClock> router{
-      LocalPins{}, WeightedLoad{}, SpillAbove{1}, VllmMetrics{}, clock};
+      LocalPins{}, WeightedLoad{.kv_usage_weight = 8, .live_weight = 1}, SpillAbove{1},
+      VllmMetrics{}, clock};
   ReplicaId gpu0 = router.add_replica({.name = "gpu0"});
   ReplicaId gpu1 = router.add_replica({.name = "gpu1"});
   ReplicaId gpu2 = router.add_replica({.name = "gpu2"});

@@ -175,7 +175,7 @@ TEST_CASE("row 5: a first turn goes to the lowest score and is pinned there") {
 }
 
 TEST_CASE("row 5: the gauge counts only while every replica that is up has a fresh one") {
-  SmallPool<> pool(2);
+  SmallPool<> pool(2, {}, {}, LocalPins{}, with_gauge);
   // Without it the two are equal but for a turn on gpu1; 8 * 0.5 on gpu0 outweighs that turn.
   const Lease turn = pool.router.route(Turn{.client_pinned = pool.id[1]});
   const auto choice = [&] { return pool.router.plan("c").replica; };
@@ -194,7 +194,7 @@ TEST_CASE("row 5: the gauge counts only while every replica that is up has a fre
 }
 
 TEST_CASE("row 5: among draining replicas alone a gauge counts only where all have a fresh one") {
-  SmallPool<> pool(2);
+  SmallPool<> pool(2, {}, {}, LocalPins{}, with_gauge);
   const Lease turn = pool.router.route(Turn{.client_pinned = pool.id[1]});
   pool.router.drain(pool.id[0]);
   pool.router.drain(pool.id[1]);
@@ -205,7 +205,7 @@ TEST_CASE("row 5: among draining replicas alone a gauge counts only where all ha
 }
 
 TEST_CASE("row 5: scores equal at three decimals are a tie, which fewer live conversations win") {
-  SmallPool<> pool(2);
+  SmallPool<> pool(2, {}, {}, LocalPins{}, with_gauge);
   pool.settle("old", 0);  // live on gpu0: score 1
   CHECK(pool.router.observe("gpu0", "0") == ParseStatus::ok);
   CHECK(pool.router.observe("gpu1", "0.12503") == ParseStatus::ok);  // 8 * 0.12503 = 1.00024

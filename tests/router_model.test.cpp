@@ -33,10 +33,12 @@ class History {
 
   History(std::uint64_t seed, Pins pins, RouterOptions options, std::uint32_t threshold)
       : random_(seed),
-        router_(std::move(pins), WeightedLoad{}, SpillAbove{threshold}, NumberPage{}, clock_,
+        router_(std::move(pins), weights(seed), SpillAbove{threshold}, NumberPage{}, clock_,
                 options) {
     for (int i = 0; i < 24; ++i) keys_.push_back("conversation " + std::to_string(i));
     model_.spill_threshold = threshold;
+    model_.kv_weight = weights(seed).kv_usage_weight;
+    model_.live_weight = weights(seed).live_weight;
     model_.hint = options.parent_hint == ParentHint::prefer_parent ? PlainHint::prefer_parent
                   : options.parent_hint == ParentHint::with_parent ? PlainHint::with_parent
                                                                    : PlainHint::independent;
@@ -72,6 +74,11 @@ class History {
   std::map<std::string, int> seen;
 
  private:
+  // The defaults, and with the gauge, in turn.
+  static WeightedLoad weights(std::uint64_t seed) {
+    return seed % 2 == 0 ? WeightedLoad{} : with_gauge;
+  }
+
   struct RunningTurn {
     Lease lease;
     int model = 0;

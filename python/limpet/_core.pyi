@@ -280,8 +280,8 @@ class WeightedLoad:
         self,
         *,
         in_flight_weight: SupportsFloat = 1.0,
-        kv_usage_weight: SupportsFloat = 8.0,
-        live_weight: SupportsFloat = 1.0,
+        kv_usage_weight: SupportsFloat = 0.0,
+        live_weight: SupportsFloat = 0.25,
         scale_gauge: bool = True,
     ) -> None: ...
     @property

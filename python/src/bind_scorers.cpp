@@ -43,11 +43,11 @@ void bind_scorers(py::module_& module) {
   bind_scorer<WeightedLoad>(
       module, "WeightedLoad",
       "The default: in_flight_weight x turns in flight + kv_usage_weight x KV cache use (0..1) + "
-      "live_weight x live conversations.\n\nThe gauge counts only while every replica that is up "
-      "has "
-      "a fresh reading, and shrinks with the turns that left since; scale_gauge=False takes it as "
-      "it "
-      "was read. ValueError for a weight that is negative or not finite.")
+      "live_weight x live conversations.\n\nBy default the router's own counts alone. With a "
+      "kv_usage_weight (the published rule: 8, with live_weight=1) the gauge counts while every "
+      "replica that is up has a fresh reading, and shrinks with the turns that left since; "
+      "scale_gauge=False takes it as it was read. ValueError for a weight that is negative or not "
+      "finite.")
       .def(py::init(
                [](py::handle in_flight, py::handle kv_usage, py::handle live, bool scale_gauge) {
                  const WeightedLoad scorer{
@@ -58,8 +58,8 @@ void bind_scorers(py::module_& module) {
                  scorer.validate();
                  return scorer;
                }),
-           py::kw_only(), py::arg("in_flight_weight") = 1.0, py::arg("kv_usage_weight") = 8.0,
-           py::arg("live_weight") = 1.0, py::arg("scale_gauge") = true)
+           py::kw_only(), py::arg("in_flight_weight") = 1.0, py::arg("kv_usage_weight") = 0.0,
+           py::arg("live_weight") = 0.25, py::arg("scale_gauge") = true)
       .def_readonly("in_flight_weight", &WeightedLoad::in_flight_weight)
       .def_readonly("kv_usage_weight", &WeightedLoad::kv_usage_weight)
       .def_readonly("live_weight", &WeightedLoad::live_weight)

@@ -58,7 +58,9 @@ class PlainTurn:
 
 
 class PlainRouter:
-    def __init__(self) -> None:
+    def __init__(self, *, kv_weight: float = 0.0, live_weight: float = 0.25) -> None:
+        self.kv_weight = kv_weight
+        self.live_weight = live_weight
         self.now = 0
         self.affinity = True
         self.replicas: dict[str, PlainReplica] = {}
@@ -119,7 +121,7 @@ class PlainRouter:
                 usage = replica.gauge.kv_usage
                 if replica.gauge.in_flight:
                     usage *= min(1.0, replica.in_flight / replica.gauge.in_flight)
-            score = 1.0 * replica.in_flight + 8.0 * usage + 1.0 * self.live(name)
+            score = replica.in_flight + self.kv_weight * usage + self.live_weight * self.live(name)
             return round(score * 1000), self.live(name)
 
         lowest = min((rank(n) for n in names), default=(0, 0))

@@ -26,8 +26,15 @@ class History:
     def __init__(self, seed: int, pins: limpet.ShardedPins | limpet.LocalPins) -> None:
         self.random = random.Random(seed)
         self.clock = limpet.ManualClock()
-        self.router = limpet.Router(pins=pins, clock=self.clock, live_window=LIVE_WINDOW)
-        self.model = PlainRouter()
+        # The defaults, and with the gauge, in turn.
+        kv, live = ((0.0, 0.25), (8.0, 1.0))[seed % 2]
+        self.router = limpet.Router(
+            pins=pins,
+            scorer=limpet.WeightedLoad(kv_usage_weight=kv, live_weight=live),
+            clock=self.clock,
+            live_window=LIVE_WINDOW,
+        )
+        self.model = PlainRouter(kv_weight=kv, live_weight=live)
         self.leases: list[tuple[limpet.Lease, PlainLease]] = []
         self.added = 0
         for _ in range(4):

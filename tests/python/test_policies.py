@@ -35,7 +35,7 @@ def gauge(kv_usage: float) -> str:
         (limpet.RendezvousPins(), "RendezvousPins()"),
         (
             limpet.WeightedLoad(live_weight=0.5, scale_gauge=False),
-            "WeightedLoad(in_flight_weight=1.0, kv_usage_weight=8.0, live_weight=0.5, "
+            "WeightedLoad(in_flight_weight=1.0, kv_usage_weight=0.0, live_weight=0.5, "
             "scale_gauge=False)",
         ),
         (limpet.LeastInFlight(), "LeastInFlight()"),
@@ -137,7 +137,8 @@ def test_power_of_two_never_places_on_the_busiest_of_three() -> None:
 
 def test_the_gauge_counts_as_it_was_read_or_scaled() -> None:
     for scale, expected in ((True, 0.0), (False, 4.0)):
-        router = limpet.Router(["a", "b"], scorer=limpet.WeightedLoad(scale_gauge=scale))
+        scorer = limpet.WeightedLoad(kv_usage_weight=8, scale_gauge=scale)
+        router = limpet.Router(["a", "b"], scorer=scorer)
         lease = router.route("conversation")
         for name in ("a", "b"):
             router.observe(name, gauge(0.5))

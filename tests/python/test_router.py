@@ -445,8 +445,8 @@ def test_an_explanation_has_a_row_a_replica_and_is_a_table(router: limpet.Router
     assert rows[home].home
     assert rows["gpu2"].standing is limpet.Standing.down
     assert rows["gpu2"].score is None
-    assert rows[home].score == 1.0  # the conversation is live there
-    assert rows[home].terms == {"in_flight": 0.0, "kv_usage": 0.0, "live_conversations": 1.0}
+    assert rows[home].score == 0.25  # the conversation is live there
+    assert rows[home].terms == {"in_flight": 0.0, "kv_usage": 0.0, "live_conversations": 0.25}
     assert rows[home].load.live_conversations == 1
     table = str(explanation)
     assert all(name in table for name in ("gpu0", "gpu1", "gpu2", "sticky"))

@@ -48,8 +48,8 @@ class PlainRouter {
   // Times are seconds. A threshold of 0 is the automatic one.
   double spill_threshold = 0;
   double in_flight_weight = 1;
-  double kv_weight = 8;
-  double live_weight = 1;
+  double kv_weight = 0;
+  double live_weight = 0.25;
   bool scale_gauge = true;
   double fresh_for = 15;
   double live_window = 300;

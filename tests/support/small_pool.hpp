@@ -24,8 +24,8 @@ struct SmallPool {
   using Router = limpet::Router<Pins, Scorer, Overflow, NumberPage, limpet::ManualClock>;
 
   explicit SmallPool(std::size_t replicas, limpet::RouterOptions options = {},
-                     Overflow overflow = {}, Pins pins = Pins{})
-      : router(std::move(pins), Scorer{}, overflow, NumberPage{}, clock, options) {
+                     Overflow overflow = {}, Pins pins = Pins{}, Scorer scorer = {})
+      : router(std::move(pins), scorer, overflow, NumberPage{}, clock, options) {
     for (std::size_t i = 0; i < replicas; ++i) add();
   }
 

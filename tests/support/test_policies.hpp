@@ -5,6 +5,7 @@
 #pragma once
 
 #include <limpet/concepts.hpp>
+#include <limpet/scorers/weighted.hpp>
 
 #include <charconv>
 #include <map>
@@ -14,6 +15,9 @@
 #include <utility>
 
 namespace limpet_test {
+
+// Placement that reads the gauge: a full cache counts as eight turns, a live conversation as one.
+inline constexpr limpet::WeightedLoad with_gauge{.kv_usage_weight = 8, .live_weight = 1};
 
 // A page is the KV usage in decimal, as "0.25". An empty one is malformed.
 struct NumberPage {

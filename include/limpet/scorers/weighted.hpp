@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// WeightedLoad: the default placement score, a weighted sum of turns in flight, KV cache use and
-// live conversations.
+// WeightedLoad: the default placement score, a weighted sum of turns in flight, live conversations
+// and, if wanted, KV cache use.
 //
-// The first count is ours and exact; the gauge lags, so its term counts only while every replica
-// that is up has a fresh reading (comparing a known with an unknown would send everything to the
-// unknown), and shrinks with the turns that have left since it was read. Live conversations stand
-// for the load that is about to come back. Stateless, thread-safe.
-// Source of the weights: the rule measured on four RTX A4000 with vLLM 0.26.0; of the scaling: a
-// real vLLM 0.32.0, where a gauge two seconds old still counted a turn that had ended, and two
-// conversations were placed on one of two idle ranks.
+// By default the router's own counts alone: turns in flight, and live conversations, which stand for
+// the load that is about to come back, at a quarter, so that they break ties and those that have
+// ended never outweigh a turn that is being served. Stateless, thread-safe.
+// Source of the weights: include/limpet/sim/README.md, "Which rule is the default". The published
+// rule, 1, 8, 1 and the gauge as it was read, is presets::published().
+//
+// With kv_usage_weight > 0 the engine's gauge counts while every replica that is up has a fresh
+// reading (comparing a known with an unknown would send everything to the unknown), and shrinks
+// with the turns that have left since it was read: on a real vLLM 0.32.0 a gauge two seconds old
+// still counted a turn that had ended, and two conversations were placed on one of two idle ranks.
 #pragma once
 
 #include <limpet/concepts.hpp>
@@ -22,8 +25,8 @@ namespace limpet {
 
 struct WeightedLoad {
   double in_flight_weight = 1.0;  // a turn in flight; all three finite and >= 0
-  double kv_usage_weight = 8.0;   // a full KV cache
-  double live_weight = 1.0;       // a live conversation
+  double kv_usage_weight = 0.0;   // a full KV cache
+  double live_weight = 0.25;      // a live conversation
   bool scale_gauge = true;        // false: the gauge as it was read, as the published rule did
 
   void validate() const {
