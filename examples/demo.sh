@@ -1,18 +1,16 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Sets up, builds the example `replay` and runs it: how much of their prompts do coding-agent sessions
-# find already read on the replica they are sent to, policy by policy.
+# Sets up, builds the Python module and runs `limpet demo`: four simulated GPUs, the gateway, and
+# coding agents that talk to them through it, affinity off against on; no GPU, no model. Ends with a
+# table, a sentence of advice and build/limpet-demo.html.
 #
-#   bash examples/demo.sh [ARGUMENT...]     arguments go to replay: --trace FILE, --replicas N, --json
-#
-# Without --trace the recorded sessions of LIMPET_SHARED_DATA (default ../shared/data) are replayed
-# where they are there, else sessions that are generated.
+#   bash examples/demo.sh [ARGUMENT...]     arguments go to limpet demo: --sessions, --rounds, --keep
 set -euo pipefail
 
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
 if [[ ${1:-} == -h || ${1:-} == --help ]]; then
-  sed -n '4,10s/^# \{0,1\}//p' examples/demo.sh
+  sed -n '4,8s/^# \{0,1\}//p' examples/demo.sh
   exit 0
 fi
 # shellcheck source=tests/setup.sh
@@ -20,26 +18,11 @@ source tests/setup.sh
 
 log=build/logs/demo.log
 mkdir -p build/logs
-
-# In a file rather than on the screen, unless it fails: the demo's own table is what counts.
-quietly() {
-  echo "$1" >&2
-  shift
-  if ! "$@" >>"$log" 2>&1; then
-    tail -n 40 "$log" >&2
-    echo "failed: $* (whole log: $log)" >&2
-    exit 1
-  fi
-}
-
-: >"$log"
-setup build >&2
-quietly "configuring ..." cmake --preset release -DLIMPET_BUILD_TESTS=OFF
-quietly "building replay ..." cmake --build --preset release --target replay
-
-arguments=(--replicas 8 "$@")
-sessions=${LIMPET_SHARED_DATA:-../shared/data}/claude_code_sessions.jsonl
-if [[ " $* " != *" --trace"* && -f $sessions ]]; then
-  arguments+=(--trace "$sessions")
+setup build module python >&2
+echo "building the Python module ..." >&2
+if ! "$limpet_venv/bin/python" -m pip install --no-deps --no-build-isolation . >"$log" 2>&1; then
+  tail -n 40 "$log" >&2
+  echo "failed: pip install . (whole log: $log)" >&2
+  exit 1
 fi
-exec build/release/examples/replay "${arguments[@]}"
+exec "$limpet_venv/bin/limpet" demo --report build/limpet-demo.html "$@"

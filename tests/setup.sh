@@ -8,6 +8,7 @@
 #                                     tests: Catch2, fmt, simdjson, Boost, clang, linters
 #                                     bench: Google Benchmark
 #                                     python: an interpreter and build/venv (tests/requirements.txt)
+#                                     module: what the Python module is best built with
 #
 # Other scripts source this file and call `setup WHAT...`, which fails when something that cannot be
 # done without is missing. It then exports CMAKE_GENERATOR and the like for the builds that follow.
@@ -30,6 +31,8 @@ tests  | useful | clang-format-19            | command clang-format-19
 tests  | useful | shellcheck                 | command shellcheck
 bench  | useful | libbenchmark-dev           | header benchmark/benchmark.h
 python | needed | python3-venv python3-dev   | python
+module | needed | libsimdjson-dev            | header simdjson.h
+module | useful | libfmt-dev                 | header fmt/format.h
 '
 
 # The newest clang++ that can link AddressSanitizer and libFuzzer.
@@ -165,7 +168,7 @@ setup() {
 if [[ ${BASH_SOURCE[0]} == "$0" ]]; then
   set -euo pipefail
   if [[ ${1:-} == -h || ${1:-} == --help ]]; then
-    sed -n '4,13s/^# \{0,1\}//p' "$0"
+    sed -n '4,14s/^# \{0,1\}//p' "$0"
     exit 0
   fi
   if [[ $# -eq 0 ]]; then set -- build; fi

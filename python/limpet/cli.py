@@ -22,6 +22,7 @@ from limpet import sim_cli
 from limpet.decisions import replay
 from limpet.gateway import cli as gateway_cli
 from limpet.lab import cli as lab_cli
+from limpet.lab import compare_cli, demo
 
 app = typer.Typer(
     help="Send every turn of an LLM conversation to the replica that still holds its prefix cache.",
@@ -32,6 +33,8 @@ app = typer.Typer(
 sim_cli.add_to(app)
 gateway_cli.add_to(app)
 lab_cli.add_to(app)
+compare_cli.add_to(app)
+demo.add_to(app)
 
 _SCORERS = {
     "weighted_load": limpet.WeightedLoad,
