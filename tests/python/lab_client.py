@@ -53,21 +53,35 @@ async def until(true: Callable[[], bool]) -> None:
         await asyncio.sleep(0.002)
 
 
+class Held:
+    """The clock of an engine, which stands still unless told to go on. For one of SLOWLY."""
+
+    def __init__(self, engine: lab.Engine) -> None:
+        self.core = engine.core
+        self.at = 0.0
+        self.core.now = lambda: self.at  # type: ignore[method-assign]
+
+    def go(self, to: float | None = None) -> None:
+        """To that time, s, or to whatever is due next."""
+        self.at = self.core.server.next_at if to is None else to
+        self.core.metrics()
+
+
+SLOWLY = 1e-6  # a speed at which nothing happens by itself
+
+
 async def in_two_parts(path: str, asked: dict[str, Any], **options: Any) -> httpx.Response:
     """The answer to a stream of which some tokens have arrived before the others are computed."""
-    async with serving(**options) as (engine, client):
-        core, at = engine.core, 0.0
-        core.now = lambda: at  # type: ignore[method-assign]
+    async with serving(speed=SLOWLY, **options) as (engine, client):
+        clock = Held(engine)
         async with client.stream("POST", path, json=asked) as answer:
             chunks = answer.aiter_bytes()
             got = [await anext(chunks)] if path == "/v1/responses" else []
-            [turn] = core.turns.values()
+            [turn] = engine.core.turns.values()
             while turn.generated < 3:
-                at = core.server.next_at
-                core.metrics()
+                clock.go()
             got.append(await anext(chunks))
-            at += 1e6
-            core.metrics()
+            clock.go(clock.at + 1e3)
             got += [chunk async for chunk in chunks]
     whole = httpx.Response(200, content=b"".join(got))
     whole.headers = answer.headers

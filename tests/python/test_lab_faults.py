@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import limpet
 import pytest
-from lab_client import DEADLINE, FORMS, body, said, serving, until, usage
+from lab_client import DEADLINE, FORMS, SLOWLY, Held, body, said, serving, until, usage
 from limpet import lab
 
 PROMPT = "engine server class beta gamma " * 200
@@ -84,44 +84,38 @@ async def test_headers_of_a_stream_come_before_anything_is_computed(path: str) -
         await until(lambda: idle(engine))
 
 
-async def hang_up(engine: lab.Engine, path: str, when: str) -> None:
-    """Sends a request that names itself `mine`, and closes the connection: `waiting`, without a
-    byte of the answer's body that an engine has computed, or `streaming`, after the first token."""
-    asked = body(path, "hi", 1_000, stream=when != "whole", ignore_eos=True)
-    headers = {"X-Request-Id": "mine"}
-    async with httpx.AsyncClient(base_url=engine.url, timeout=DEADLINE) as client:
-        sent = asyncio.create_task(
-            client.send(
-                client.build_request("POST", path, json=asked, headers=headers), stream=True
-            )
-        )
-        await until(lambda: engine.stats()["in_flight"] == 1)
-        if when == "streaming":
-            await until(lambda: any(turn.generated for turn in engine.core.turns.values()))
-        if when == "whole":
-            sent.cancel()
-        else:
-            await (await sent).aclose()
-
-
 @pytest.mark.parametrize("path", FORMS)
-@pytest.mark.parametrize("when", ["waiting", "streaming", "whole"])
+@pytest.mark.parametrize("when", ["on the way", "in its prefill", "streaming", "whole"])
 async def test_who_hangs_up_aborts_the_request(path: str, when: str) -> None:
-    # 1,000 tokens take 20 s, those of the prompt take 40 s at the slower speed.
-    async with serving(speed=1.0) as (engine, client):
-        if when != "streaming":
-            engine.fault("slow", factor=1_000)
-        await hang_up(engine, path, when)
+    asked = body(path, "hi", 1_000, stream=when != "whole", ignore_eos=True)
+    async with serving(speed=SLOWLY) as (engine, client):
+        clock = Held(engine)
+        # A client of its own, whose connection closes with it.
+        async with httpx.AsyncClient(base_url=engine.url, timeout=DEADLINE) as other:
+            request = other.build_request("POST", path, json=asked, headers={"X-Request-Id": "me"})
+            sent = asyncio.create_task(other.send(request, stream=True))
+            await until(lambda: engine.stats()["in_flight"] == 1)
+            [turn] = engine.core.turns.values()
+            if when != "on the way":
+                clock.go()
+                assert engine.stats()["ranks"][0]["running"] == 1
+            while turn.generated < (7 if when == "streaming" else 0):
+                clock.go()
+            if when == "whole":
+                sent.cancel()
+            else:
+                await (await sent).aclose()
         await until(lambda: engine.stats()["aborted"] == 1)
         assert idle(engine)
         [aborted] = engine.stats()["aborts"]
-        assert (aborted["path"], aborted["id"][-4:]) == (path, "mine")
-        assert (aborted["generated"] > 0) == (when == "streaming")
+        assert (aborted["path"], aborted["id"][-2:]) == (path, "me")
+        assert aborted["generated"] == turn.generated
         assert aborted["seconds"] < 0.5
-        # Nobody is disturbed, and what was computed can be hit.
-        engine.fault("none")
-        answer = await client.post(path, json=body(path, "hi"))
-        assert usage(answer).completion_tokens == 8
+        # Nobody else is disturbed.
+        answer = asyncio.create_task(client.post(path, json=body(path, "hi")))
+        await until(lambda: engine.stats()["in_flight"] == 1)
+        clock.go(clock.at + 1e3)
+        assert usage(await answer).completion_tokens == 8
 
 
 async def test_a_client_that_is_gone_before_its_request_was_read_costs_nothing() -> None:
