@@ -49,6 +49,29 @@ process_start_time_seconds 1700000000
 """
 
 
+@contextlib.asynccontextmanager
+async def deadline() -> AsyncIterator[None]:
+    """Fails the test where what is inside does not end."""
+    task = asyncio.current_task()
+    assert task is not None
+    late = False
+
+    def end() -> None:
+        nonlocal late
+        late = True
+        task.cancel()
+
+    timer = asyncio.get_running_loop().call_later(DEADLINE, end)
+    try:
+        yield
+    except asyncio.CancelledError:
+        if late:
+            raise AssertionError(f"not within {DEADLINE:g} s") from None
+        raise
+    finally:
+        timer.cancel()
+
+
 @dataclasses.dataclass
 class Seen:
     """One request as it arrived."""
@@ -129,6 +152,7 @@ class Engine:
         self.requests: list[Seen] = []
         self.arrived = asyncio.Condition()
         self.healthy = True
+        self.mute = False  # whether its metrics page never comes
         self.models = ["m"]
         self.page = PAGE.format(running=0, queries=0, hits=0, generated=0)
         self.connections: set[asyncio.StreamWriter] = set()
@@ -163,7 +187,7 @@ class Engine:
 
     async def got(self, count: int) -> None:
         """Once it has seen so many turns."""
-        async with asyncio.timeout(DEADLINE), self.arrived:
+        async with deadline(), self.arrived:
             await self.arrived.wait_for(lambda: len(self.requests) >= count)
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -172,8 +196,9 @@ class Engine:
         self._tasks.add(task)
         self.connections.add(writer)
         try:
-            while await self._one(reader, writer):
-                pass
+            begun: bytes | None = b""
+            while begun is not None:
+                begun = await self._one(begun, reader, writer)
         except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass
         finally:
@@ -181,8 +206,11 @@ class Engine:
             self.connections.discard(writer)
             writer.close()
 
-    async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        head = await reader.readuntil(b"\r\n\r\n")
+    async def _one(
+        self, begun: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> bytes | None:
+        """Serves a request; what has come of the next one, or None where the connection ended."""
+        head = begun + await reader.readuntil(b"\r\n\r\n")
         first, *lines = head[:-4].split(b"\r\n")
         headers = [(name, value) for name, _, value in (line.partition(b": ") for line in lines)]
         method, target, _ = first.decode().split(" ")
@@ -191,25 +219,25 @@ class Engine:
         reply = Reply(writer)
         if method == "GET":
             await self._get(target, reply)
-            return True
+            return b""
         async with self.arrived:
             self.requests.append(seen)
             self.arrived.notify_all()
         script = asyncio.ensure_future(self.script(seen, reply))
-        left = asyncio.ensure_future(reader.read(1))
+        more = asyncio.ensure_future(reader.read(1))
         try:
-            await asyncio.wait([script, left], return_when=asyncio.FIRST_COMPLETED)
-            if not script.done():
+            await asyncio.wait([script, more], return_when=asyncio.FIRST_COMPLETED)
+            if not script.done() and not await more:
                 seen.gone.set()
-                return False
+                return None
             await script
             if writer.is_closing():
-                return False
+                return None
+            return await more if more.done() else b""
         finally:
             script.cancel()
-            left.cancel()
-            await asyncio.gather(script, left, return_exceptions=True)
-        return True
+            more.cancel()
+            await asyncio.gather(script, more, return_exceptions=True)
 
     async def _get(self, target: str, reply: Reply) -> None:
         if target == "/health":
@@ -217,6 +245,8 @@ class Engine:
         elif target == "/v1/models":
             data = [{"id": model, "object": "model"} for model in self.models]
             await reply.whole(json.dumps({"object": "list", "data": data}).encode())
+        elif target == "/metrics" and self.mute:
+            await asyncio.Event().wait()
         elif target == "/metrics":
             await reply.whole(self.page.encode(), 200, "Content-Type: text/plain")
         else:
@@ -292,7 +322,7 @@ class Client:
         return data[:-2]
 
     async def answer(self) -> Answer:
-        async with asyncio.timeout(DEADLINE):
+        async with deadline():
             status, headers = await self.head()
             named = {name.lower(): value for name, value in headers}
             parts = []
@@ -304,12 +334,18 @@ class Client:
                     parts.append(
                         await self.reader.readexactly(int(named.get(b"content-length", b"0")))
                     )
-            except (asyncio.IncompleteReadError, ConnectionError):
+            except asyncio.IncompleteReadError as error:
+                return Answer(status, headers, b"".join([*parts, error.partial]), complete=False)
+            except ConnectionError:
                 return Answer(status, headers, b"".join(parts), complete=False)
             return Answer(status, headers, b"".join(parts))
 
     def reset(self) -> None:
         self.writer.transport.abort()
+
+    def pause(self) -> None:
+        """Reads no more, as a client that is slow."""
+        self.writer.transport.pause_reading()  # type: ignore[attr-defined]
 
 
 class Rig:
@@ -365,7 +401,7 @@ class Rig:
 
     async def until(self, condition: Callable[[Any], bool], pool: str = "default") -> Any:
         """The first state of the pool that fulfils `condition`, off the feed of events."""
-        async with asyncio.timeout(DEADLINE), Client(self.admin_url) as client:
+        async with deadline(), Client(self.admin_url) as client:
             authorization = [(b"authorization", f"Bearer {TOKEN}".encode())]
             await client.send("GET", f"/limpet/api/pools/{pool}/events", authorization)
             await client.head()
@@ -421,7 +457,8 @@ async def gateway(
     task = asyncio.create_task(
         server.serve(settings, TOKEN, load=load, ready=listening.set_result, stop=stop)
     )
-    await asyncio.wait([listening, task], return_when=asyncio.FIRST_COMPLETED)
+    task.add_done_callback(lambda _: listening.done() or listening.cancel())
+    await asyncio.wait([listening])
     if task.done():
         await task
     where = listening.result()

@@ -10,7 +10,14 @@ import pytest
 pytest.importorskip("limpet.gateway.server", exc_type=ImportError)
 import gateway_rig as rigs
 from gateway_rig import Client, Engine, engines, gateway, settings_for
-from limpet.gateway.settings import Limits, PoolSettings, ReplicaSettings, SettingsError, Timeouts
+from limpet.gateway.settings import (
+    Limits,
+    PoolSettings,
+    ReplicaSettings,
+    ServerSettings,
+    SettingsError,
+    Timeouts,
+)
 
 
 def openai(answer: rigs.Answer) -> tuple[int, str, str]:
@@ -250,9 +257,7 @@ async def test_a_replica_that_is_the_gateway_itself_stops_the_start() -> None:
         async with await asyncio.start_server(lambda *_: None, "127.0.0.1", 0) as free:
             port = free.sockets[0].getsockname()[1]
         itself = ReplicaSettings(f"http://localhost:{port}")
-        message = await started(
-            engine, itself, server=rigs.ServerSettings(port=port, access_log="off")
-        )
+        message = await started(engine, itself, server=ServerSettings(port=port, access_log="off"))
         assert message == f"http://localhost:{port} is the gateway itself"
 
 

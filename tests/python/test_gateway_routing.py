@@ -103,7 +103,7 @@ async def test_a_failed_first_attempt_is_repeated_once_on_another_replica() -> N
             answer = await rig.turn("s")
             assert (answer.status, answer.header("x-limpet-outcome")) == (200, "spilled")
             assert answer.header("x-limpet-replica") != home
-            assert (await rig.replicas())[home]["failed"] == 1
+            assert (await rig.replicas())[str(home)]["failed"] == 1
             for engine in fleet:
                 engine.script = failing
             seen = sum(len(engine.requests) for engine in fleet)

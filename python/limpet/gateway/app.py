@@ -139,6 +139,7 @@ class App:
         model = requests.model_of(body, found.get(b"content-type", b""))
         pool = self.gateway.pool_of(model)
         record.asked(pool.name, model)
+        record.traceparent = found.get(b"traceparent")
         limit = settings.limits.waiting
         if limit and len(pool.awaiting) >= limit:
             raise Refusal(429, f"{limit} turns wait already", "too_many_waiting", retry_after=1)

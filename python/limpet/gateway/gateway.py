@@ -12,6 +12,7 @@ import logging
 import os
 
 from limpet.gateway import record as records
+from limpet.gateway import tracing
 from limpet.gateway.errors import Refusal
 from limpet.gateway.pool import Pool
 from limpet.gateway.request import digest_of
@@ -39,7 +40,6 @@ class Gateway:
         self.settings = settings
         # Clients must not be able to craft keys that collide; pins live in this process only.
         self.secret = os.urandom(16)
-        self.upstream = Upstream(settings.timeouts.connect)
         self.pools: dict[str, Pool] = {}
         self.closing = False
         self._tenants: dict[str, Tenant] = {"": Tenant("")}
@@ -47,6 +47,7 @@ class Gateway:
         self._models: dict[str, Pool] = {}
         self._open_pool: Pool | None = None
         self.apply(settings)
+        self.upstream = Upstream(settings.timeouts.connect)
 
     # Configuration --------------------------------------------------------------------------------
 
@@ -129,6 +130,8 @@ class Gateway:
 
     def log(self, record: records.Record) -> None:
         records.write(record, self.settings.server.access_log)
+        if self.settings.server.tracing:
+            tracing.span(record)
 
     async def close(self) -> None:
         self.closing = True

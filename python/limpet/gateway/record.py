@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The access log: a line a request, for people or as JSON, and a span where tracing is installed.
+"""The access log: a line a request, for people or as JSON.
 
 Says what was decided and what it cost. Session ids, keys and prompts are in no line.
 """
@@ -23,7 +23,7 @@ class Record:
 
     __slots__ = (
         "began", "decided", "error", "kind", "model", "outcome", "path", "pool", "replica",
-        "retried", "source", "status", "tenant", "ttfb", "turn_class", "usage",
+        "retried", "source", "status", "tenant", "traceparent", "ttfb", "turn_class", "usage",
     )  # fmt: skip
 
     def __init__(self, path: str) -> None:
@@ -42,6 +42,7 @@ class Record:
         self.usage: limpet.Usage | None = None
         self.turn_class: str | None = None
         self.error: str | None = None
+        self.traceparent: bytes | None = None
 
     def asked(self, pool: str, model: str | None) -> None:
         self.pool = pool
