@@ -123,6 +123,19 @@ async def test_other_errors_of_an_engine_are_passed_on_as_they_are(status: int) 
         assert sum(len(engine.requests) for engine in fleet) == 1
 
 
+async def test_an_error_inside_a_stream_that_began_well_is_a_failure() -> None:
+    async def failing(_: rigs.Seen, reply: rigs.Reply) -> None:
+        await reply.stream()
+        await reply.event({"error": {"message": "the engine died", "code": 500}})
+        await reply.end()
+
+    async with engines(1, failing) as (engine,), gateway(settings_for(engine)) as rig:
+        answer = await rig.turn("s", stream=True)
+        assert (answer.status, answer.complete) == (200, True)
+        row = (await rig.replicas())[engine.name]
+        assert (row["failed"], row["in_flight"], row["pins"]) == (1, 0, 0)
+
+
 async def test_a_stale_pooled_connection_is_repeated_on_a_fresh_one_to_the_same_replica() -> None:
     async def once(_: rigs.Seen, reply: rigs.Reply) -> None:
         engine.script = rigs.answer

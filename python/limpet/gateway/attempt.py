@@ -152,9 +152,10 @@ class Attempt:
             if self.flight.hung_up and usage is not None:
                 self.choice.cancel(usage.found)  # aborted ones count what is known
             raise
-        if usage is None:
-            self.choice.fail() if status >= 500 else self.choice.cancel()
-            return
+        if usage is None or usage.failed:
+            if usage is not None or status >= 500:
+                self.choice.fail()
+            return  # else the client's own error: run() gives the slot back
         self.record.used(usage.found, self.choice.finish(usage.found, prefix))
 
     async def _stream(
@@ -220,6 +221,11 @@ class Usage:
                 self._scanner = None
                 return
         self._scanner.feed(chunk)
+
+    @property
+    def failed(self) -> bool:
+        """Whether the engine reported an error in a stream that began well."""
+        return self._scanner is not None and self._scanner.failed
 
     @property
     def found(self) -> limpet.Usage | None:
