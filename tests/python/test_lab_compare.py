@@ -87,7 +87,7 @@ def test_lower_first_byte_times_are_better_and_higher_output_is() -> None:
 def test_advice_names_the_setting_the_steps_and_the_figures() -> None:
     better = comparison(2, {("off", 4): [2.0, 2.1], ("on", 4): [0.4, 0.5]})
     assert better.advice() == (
-        "Switch affinity on: on is better at 4 sessions (TTFB p50 s 2.05 -> 0.45), worse nowhere."
+        "Switch affinity on: on is better at 4 sessions (TTFB p50 2.05 -> 0.45 s), worse nowhere."
     )
     limit = comparison(
         2,

@@ -194,19 +194,16 @@ class Comparison:
     def _gain(self, mode: str, baseline: str, at: list[int]) -> str:
         said = []
         for column in COLUMNS:
-            moved = [
-                n for n in at if column.name in _JUDGED and self.effect(column, mode, baseline, n)
+            changes = [
+                f"{column.text(a.median)} -> {column.text(b.median)}"
+                for n in at
+                if column.name in _JUDGED and self.effect(column, mode, baseline, n)
+                for a, b in [(self.figure(column, baseline, n), self.figure(column, mode, n))]
+                if a and b
             ]
-            if moved:
-                pairs = [
-                    (self.figure(column, baseline, n), self.figure(column, mode, n)) for n in moved
-                ]
-                change = "/".join(
-                    f"{column.text(a.median)} -> {column.text(b.median)}"
-                    for a, b in pairs
-                    if a and b
-                )
-                said.append(f"{column.title} {change}")
+            if changes:
+                name = column.title.removesuffix(" s")
+                said.append(f"{name} {' and '.join(changes)}{column.title[len(name) :]}")
         return "; ".join(said)
 
     def as_json(self) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
@@ -36,15 +37,17 @@ def numbers(text: str, option: str) -> tuple[int, ...]:
 
 
 def table(comparison: Comparison) -> Table:
-    """Medians of the rounds; green and red where the difference to the first mode is real."""
-    grid = Table("sessions", "mode")
-    for column in COLUMNS:
-        grid.add_column(column.title, justify="right")
+    """Medians of the rounds; green and red where the difference to the first mode is real. What
+    does not fit a terminal of 80 columns is in the report."""
+    grid = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    columns = [column for column in COLUMNS if column.name != "sessions_per_hour"]
+    for title in ("sessions", "mode", *(column.title.replace(" ", "\n", 1) for column in columns)):
+        grid.add_column(title, justify="left" if title == "mode" else "right")
     baseline = comparison.plan.modes[0]
     for sessions in comparison.plan.sessions:
         for mode in comparison.plan.modes:
             cells = []
-            for column in COLUMNS:
+            for column in columns:
                 figure = comparison.figure(column, mode, sessions)
                 text = column.text(figure.median if figure else None)
                 effect = comparison.effect(column, mode, baseline, sessions)

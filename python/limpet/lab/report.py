@@ -13,6 +13,7 @@ from typing import Any
 from limpet.lab.compare import COLUMNS, Column, Comparison, Range
 from limpet.lab.steering import LadderError
 
+_SECONDS = [digit * 10.0**power for power in range(-2, 4) for digit in (1, 2, 5)]
 # Told apart with any colour vision, on white and on near-black (Okabe and Ito's palette).
 _COLOURS = ("#767676", "#0072b2", "#d55e00", "#009e73", "#cc79a7")
 
@@ -127,7 +128,7 @@ def _figures(comparison: Comparison) -> list[dict[str, Any]]:
     hits = [_line(comparison, "prefix_hit_rate", mode, i, mode) for i, mode in modes]
     busy = [_line(comparison, "replicas_busy", mode, i, mode) for i, mode in modes]
     return [
-        {"id": "ttfb", "data": waits, "layout": layout("seconds", type="log")},
+        {"id": "ttfb", "data": waits, "layout": layout("seconds", type="log", tickvals=_SECONDS)},
         {"id": "hits", "data": hits, "layout": layout("share", tickformat=".0%", range=[0, 1])},
         {"id": "busy", "data": busy, "layout": layout("replicas", rangemode="tozero")},
     ]
