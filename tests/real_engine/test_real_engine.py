@@ -173,7 +173,7 @@ async def test_a_conversation_stays_on_its_rank_as_the_ranks_own_counters_say(
         for session in range(4):
             homes = set()
             for turn in range(3):
-                replica, _ = await front.chat(f"session {session}", f"{session} " * 40 * (turn + 1))
+                replica, _ = await front.chat(f"session-{session}", f"{session} " * 40 * (turn + 1))
                 homes.add(replica)
                 turns[replica] += 1
             assert len(homes) == 1
@@ -276,7 +276,7 @@ async def test_a_stopped_engine_gets_nothing_new_and_its_sessions_move(
     stopped, other = pair
     names = {s.url: s.url.removeprefix("http://") for s in pair}
     async with gateway(tmp_path, [stopped.url, other.url]) as front:
-        sessions = [f"session {i}" for i in range(6)]
+        sessions = [f"session-{i}" for i in range(6)]
         home = {s: (await front.chat(s, f"hello from {s}"))[0] for s in sessions}
         moved = [s for s in sessions if home[s] == names[stopped.url]]
         assert 0 < len(moved) < len(sessions)
@@ -309,7 +309,7 @@ async def test_a_killed_engine_loses_its_sessions_to_the_other(
     killed, other = pair
     names = {s.url: s.url.removeprefix("http://") for s in pair}
     async with gateway(tmp_path, [killed.url, other.url]) as front:
-        sessions = [f"session {i}" for i in range(6)]
+        sessions = [f"session-{i}" for i in range(6)]
         home = {s: (await front.chat(s, f"hello from {s}"))[0] for s in sessions}
         assert set(home.values()) == set(names.values())
         os.killpg(killed.group, signal.SIGKILL)
