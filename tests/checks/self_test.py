@@ -178,9 +178,15 @@ class Spdx(Tree):
         self.write("run.sh", "#!/bin/sh\n# SPDX-License-Identifier: Apache-2.0\n")
         self.assertEqual(spdx.problems(self.root), [])
 
+    def test_a_style_sheet_names_it_in_a_comment_of_its_language(self) -> None:
+        self.write("examples/quickstart.py", "# SPDX-License-Identifier: Apache-2.0\n")
+        self.write("a.css", "/* SPDX-License-Identifier: Apache-2.0 */\n")
+        self.assertEqual(spdx.problems(self.root), [])
+
     def test_a_source_file_without_the_line_fails(self) -> None:
         self.write("examples/quickstart.py", "# SPDX-License-Identifier: Apache-2.0\n")
-        for name in ("a.hpp", "a.cpp", "a.py", "a.pyi", "a.sh", "tests/CMakeLists.txt", ".ci/run"):
+        names = ("a.hpp", "a.cpp", "a.py", "a.pyi", "a.sh", "a.js", "a.css")
+        for name in (*names, "tests/CMakeLists.txt", ".ci/run"):
             with self.subTest(name):
                 self.write(name, "\n" + SPDX_CPP)
                 self.only_problem(spdx, name)

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import common
 
-SUFFIXES = {".hpp", ".cpp", ".py", ".pyi", ".sh", ".cmake", ".in", ".toml"}
+SUFFIXES = {".hpp", ".cpp", ".py", ".pyi", ".sh", ".cmake", ".in", ".toml", ".js", ".css"}
 NAMES = {"CMakeLists.txt", ".ci/run"}
 LINE = "SPDX-License-Identifier: Apache-2.0"
+COMMENTS = (f"// {LINE}", f"# {LINE}", f"/* {LINE} */")
 
 
 def problems(root: Path) -> list[str]:
@@ -22,7 +23,7 @@ def problems(root: Path) -> list[str]:
         lines = path.read_text(encoding="utf-8").splitlines()
         if lines and lines[0].startswith("#!"):
             lines = lines[1:]
-        if not lines or lines[0] not in (f"// {LINE}", f"# {LINE}"):
+        if not lines or lines[0] not in COMMENTS:
             found.append(f"{name} does not begin with `{LINE}`")
     return found
 
