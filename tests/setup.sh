@@ -5,7 +5,7 @@
 # packages; for anybody else it names them. Python packages go into build/venv, nowhere else.
 #
 #   bash tests/setup.sh [WHAT...]     build: compiler and CMake (the default)
-#                                     tests: Catch2, fmt, simdjson, Boost, clang, linters
+#                                     tests: Catch2, fmt, simdjson, Boost, clang, linters, Chromium
 #                                     bench: Google Benchmark
 #                                     python: an interpreter and build/venv (tests/requirements.txt)
 #                                     module: what the Python module is best built with
@@ -29,6 +29,7 @@ tests  | useful | libboost-dev               | header boost/beast.hpp
 tests  | useful | clang-14 libclang-rt-14-dev| clang
 tests  | useful | clang-format-19            | command clang-format-19
 tests  | useful | shellcheck                 | command shellcheck
+tests  | useful | chromium fonts-dejavu-core | command chromium
 bench  | useful | libbenchmark-dev           | header benchmark/benchmark.h
 python | needed | python3-venv python3-dev   | python
 module | needed | libsimdjson-dev            | header simdjson.h
