@@ -68,7 +68,7 @@ def test_a_port_that_is_taken_is_named() -> None:
         port = taken.getsockname()[1]
         ran = CliRunner().invoke(app, ["engine", "--port", str(port)])
     assert ran.exit_code == 2
-    assert f"127.0.0.1:{port}: Address already in use" in ran.output
+    assert ran.output == f"limpet: 127.0.0.1:{port}: Address already in use\n"
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import signal
 from typing import TYPE_CHECKING, Annotated
 
@@ -93,7 +94,9 @@ def engine(
     except (ValueError, OverflowError) as error:
         raise _fail(error) from None
     except OSError as error:
-        raise _fail(f"{host}:{port}: {error.strerror or error}") from None
+        known = error.errno is not None and error.errno > 0
+        why = os.strerror(error.errno) if known else error.strerror or error
+        raise _fail(f"{host}:{port}: {why}") from None
     if died:
         raise typer.Exit(1)
 
