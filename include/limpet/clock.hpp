@@ -26,7 +26,7 @@ struct SteadyClock {
 #ifdef CLOCK_MONOTONIC_COARSE
     timespec time{};
     if (clock_gettime(CLOCK_MONOTONIC_COARSE, &time) == 0) [[likely]]
-      return Instant{std::chrono::seconds(time.tv_sec) + Duration{time.tv_nsec}};
+      return Instant{Duration{time.tv_sec * 1'000'000'000 + time.tv_nsec}};
 #endif
     return std::chrono::time_point_cast<Duration>(std::chrono::steady_clock::now());
   }

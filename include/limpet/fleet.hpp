@@ -17,11 +17,9 @@
 #include <limpet/types.hpp>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -46,14 +44,18 @@ class Fleet {
   Fleet(Duration live_window, Duration reading_max_age)
       : bucket_width_(detail::LiveWindow::bucket_width(live_window)),
         reading_max_age_(reading_max_age) {
-    detail::require(live_window >= std::chrono::milliseconds(64), "live_window",
-                    live_window.count(), "nanoseconds; must be at least 64 ms");
+    constexpr Duration shortest = std::chrono::milliseconds(64);
+    detail::require(live_window >= shortest, "live_window", live_window.count(),
+                    "nanoseconds; must be at least 64 ms");
     detail::require(reading_max_age > Duration::zero(), "reading_max_age", reading_max_age.count(),
                     "nanoseconds; a reading must count for some time");
   }
 
   Fleet(const Fleet&) = delete;
   Fleet& operator=(const Fleet&) = delete;
+  ~Fleet() {
+    for (Chunk* const chunk : chunks_) delete chunk;
+  }
 
   // Membership ------------------------------------------------------------------------------------
 
@@ -71,7 +73,9 @@ class Fleet {
   [[nodiscard]] std::optional<ReplicaOptions> options(ReplicaId replica) const;
 
   // The replicas that can be a home: those that are up, or the draining ones where none is.
-  [[nodiscard]] std::vector<Member> members() const;
+  // A template, so that only those who call it compile it; so is snapshot().
+  template <class Members = std::vector<Member>>
+  [[nodiscard]] Members members() const;
 
   // Readings --------------------------------------------------------------------------------------
 
@@ -91,7 +95,7 @@ class Fleet {
   }
 
   [[nodiscard]] Slot& slot(std::uint32_t index) const noexcept {
-    return (*chunks_[index / chunk_size])[index % chunk_size];
+    return chunks_[index / chunk_size]->slots[index % chunk_size];
   }
 
   [[nodiscard]] ReplicaId id_of(std::uint32_t index) const noexcept {
@@ -157,20 +161,13 @@ class Fleet {
   // Returns a slot. `closed` is booked with it where that conversation's home is this replica, else
   // by itself.
   void release(ReplicaId replica, std::uint64_t tokens, Instant now, const TurnClosed* closed,
-               std::optional<detail::Counter> count) noexcept;
+               detail::Counter count) noexcept;
 
   // Books the begin of a turn at its home; here and in enter(), in place of what was `promised`
   // with its slot, in tokens. A pin whose cache is gone is passed over here and below.
   void open(Home home, const TurnOpened& turn, Instant now,
-            std::optional<detail::Counter> count = {},
-            std::optional<std::uint32_t> promised = {}) noexcept {
-    at_home(home, [&](Slot& slot) {
-      if (promised) slot.live.add_active(-1, -std::int64_t{*promised});
-      if (turn.before.turns == 0) ++slot.pins;
-      open_live(slot, turn, now);
-      if (count) slot.count(*count);
-    });
-  }
+            detail::Counter count = detail::Counter::none,
+            std::optional<std::uint32_t> promised = {}) noexcept;
 
   // Books the end of a turn at its conversation's home, for a turn that never got a slot.
   void close(const TurnClosed& closed, Instant now) noexcept;
@@ -192,33 +189,33 @@ class Fleet {
     return slot(replica.slot).pins;
   }
 
-  // Effects: appends every replica's row, each consistent in itself, in the order they joined.
-  void snapshot(Instant now, std::vector<ReplicaSnapshot>& rows) const;
+  // Effects: appends every replica's row, each consistent in itself, in the order they joined, to a
+  // vector of ReplicaSnapshot.
+  void snapshot(Instant now, auto& rows) const;
 
  private:
   static constexpr std::uint32_t chunk_size = 64;
-  using Chunk = std::array<Slot, chunk_size>;
 
   // What turns do not need. Guarded by membership_.
   struct Info {
     ReplicaOptions options{};
     std::uint64_t joined = 0;
-    std::optional<Reading> last{};  // without its texts
+    bool is_read = false;
+    Reading last{};  // without its texts
     Instant read_at{};
   };
 
-  template <class F>
-  void at_home(Home home, F book) noexcept {
-    if (!home.replica || home.replica.slot >= size()) return;
-    Slot& row = slot(home.replica.slot);
-    const std::lock_guard lock(row.lock);
-    const std::uint32_t status = row.status.load(std::memory_order_relaxed);
-    if (Slot::version_of(status) == home.replica.version &&
-        Slot::state_of(status) != ReplicaState::removed &&
-        row.generation.load(std::memory_order_relaxed) == home.generation) {
-      book(row);
-    }
+  struct Chunk {
+    Slot slots[chunk_size];
+    Info infos[chunk_size];
+  };
+
+  [[nodiscard]] Info& info(std::uint32_t index) const noexcept {
+    return chunks_[index / chunk_size]->infos[index % chunk_size];
   }
+
+  // Returns: the row of a home whose cache still exists, its lock taken, else null.
+  [[nodiscard]] Slot* lock_row_of(Home home) noexcept;
 
   [[nodiscard]] std::int64_t bucket_of(Instant at) const noexcept {
     return at.time_since_epoch().count() / bucket_width_;
@@ -235,12 +232,11 @@ class Fleet {
 
   const std::int64_t bucket_width_;  // ns
   const Duration reading_max_age_;
-  std::array<std::unique_ptr<Chunk>, 1024> chunks_;
+  Chunk* chunks_[1024] = {};
   std::atomic<std::uint32_t> size_ = 0;
   std::atomic<std::uint32_t> serving_ = 0;
 
   mutable std::mutex membership_;
-  std::vector<Info> infos_;
   std::uint64_t joins_ = 0;
 };
 

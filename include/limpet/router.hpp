@@ -166,8 +166,10 @@ class Router {
   using Decider = detail::Decider<Scorer, Overflow>;
 
   struct Keys {
-    std::optional<KeyHash> turn;
-    std::optional<KeyHash> parent;  // only where a hint may be taken from it
+    KeyHash turn{};
+    KeyHash parent{};
+    bool has_turn = false;
+    bool has_parent = false;  // and a hint may be taken from it
   };
 
   // The state of a turn between decision and lease.
@@ -196,7 +198,7 @@ class Router {
   [[nodiscard]] Settled settle(Decision& decision, Booking& booking, Instant now);
   [[nodiscard]] Settled pin_anew(Decision& decision, Booking& booking, Instant now);
   void open_at(Home home, Booking& booking, Instant now,
-               std::optional<detail::Counter> count = {}) noexcept;
+               detail::Counter count = detail::Counter::none) noexcept;
   [[nodiscard]] Lease leased(const Decision& decision, const Booking* booking,
                              std::uint64_t tokens) noexcept;
   [[nodiscard, gnu::noinline]] Lease without_replica(Decision decision, Outcome outcome) noexcept;

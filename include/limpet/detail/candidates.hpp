@@ -27,6 +27,14 @@ struct Choice {
   [[nodiscard]] explicit operator bool() const noexcept { return replica.has_value(); }
 };
 
+// Whether a turn must not go to this replica.
+[[nodiscard]] inline bool excludes(std::span<const ReplicaId> exclude, ReplicaId replica) noexcept {
+  for (const ReplicaId excluded : exclude) {
+    if (excluded == replica) return true;
+  }
+  return false;
+}
+
 enum class Draining : std::uint8_t { never, if_none_is_up };
 
 class Candidates {
@@ -130,7 +138,7 @@ class Candidates {
 
  private:
   [[nodiscard]] bool left_out(ReplicaId id) const noexcept {
-    return id == skip_ || std::find(exclude_.begin(), exclude_.end(), id) != exclude_.end();
+    return id == skip_ || excludes(exclude_, id);
   }
 
   [[nodiscard]] std::uint64_t weight(KeyHash key, ReplicaId id) const noexcept {

@@ -4,29 +4,39 @@
 // value. Out of line, so that a check costs its caller a comparison. Thread-safe.
 #pragma once
 
+#include <cstdio>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 namespace limpet::detail {
 
 [[noreturn, gnu::cold, gnu::noinline]] inline void refuse(std::string_view field,
-                                                          const std::string& value,
-                                                          std::string_view why) {
+                                                          std::string_view value,
+                                                          std::string_view why,
+                                                          std::string_view quote = "") {
+  const std::string_view parts[] = {field, " = ", quote, value, quote, ": ", why};
   std::string text;
-  text.append(field).append(" = ").append(value).append(": ").append(why);
+  for (const std::string_view part : parts) text.append(part);
   throw std::invalid_argument(text);
 }
 
 template <class T>
 constexpr void require(bool holds, std::string_view field, const T& value, std::string_view why) {
   if (!holds) [[unlikely]] {
-    if constexpr (requires { std::to_string(value); }) {
-      refuse(field, std::to_string(value), why);
+    if constexpr (std::is_arithmetic_v<T>) {
+      char number[320];  // the longest double in full: 309 digits, sign, point, 6 digits
+      if constexpr (std::is_floating_point_v<T>) {
+        std::snprintf(number, sizeof number, "%f", value);
+      } else if constexpr (std::is_unsigned_v<T>) {
+        std::snprintf(number, sizeof number, "%llu", static_cast<unsigned long long>(value));
+      } else {
+        std::snprintf(number, sizeof number, "%lld", static_cast<long long>(value));
+      }
+      refuse(field, number, why);
     } else {
-      std::string quoted = "\"";
-      quoted.append(value).push_back('"');
-      refuse(field, quoted, why);
+      refuse(field, value, why, "\"");
     }
   }
 }

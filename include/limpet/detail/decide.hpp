@@ -27,21 +27,17 @@ class Decider {
           Instant now, std::uint64_t draw) noexcept
       : fleet_(fleet), scorer_(scorer), overflow_(overflow), turn_(turn), now_(now), draw_(draw) {}
 
-  // `key` is the turn's, `pinned` its conversation and `parent` its parent's, where there are such.
-  [[nodiscard]] Decision decide(std::optional<KeyHash> key,
-                                const std::optional<Conversation>& pinned,
+  // `decision` says what was asked: key, side call, prompt. `pinned` is the turn's conversation and
+  // `parent` its parent's, where there are such.
+  [[nodiscard]] Decision decide(Decision decision, const std::optional<Conversation>& pinned,
                                 const std::optional<Conversation>& parent) const noexcept {
-    Decision decision{.has_key = key.has_value(),
-                      .side_call = turn_.side_call,
-                      .prompt_tokens = turn_.prompt_tokens};
-    decision.key = key.value_or(KeyHash{});
     if (pinned && fleet_.is_current(pinned->home)) decision.home = pinned->home;
 
     if (client_named(fleet_, turn_)) {
       return chosen(decision, Outcome::client_pinned, Reason::client_named_replica,
                     choice(turn_.client_pinned));
     }
-    if (!key) {
+    if (!decision.has_key) {
       return chosen(decision, Outcome::balanced, Reason::no_key, all().least_in_flight(draw_));
     }
     if (const Choice home = home_with_room(decision.home)) {
@@ -77,13 +73,12 @@ class Decider {
   // Whether the client named a replica that can take the turn.
   [[nodiscard]] static bool client_named(const Fleet& fleet, const Turn& turn) noexcept {
     return turn.client_pinned && fleet.state(turn.client_pinned) <= ReplicaState::draining &&
-           std::find(turn.exclude.begin(), turn.exclude.end(), turn.client_pinned) ==
-               turn.exclude.end();
+           !excludes(turn.exclude, turn.client_pinned);
   }
 
  private:
   [[nodiscard]] bool left_out(ReplicaId replica) const noexcept {
-    return std::find(turn_.exclude.begin(), turn_.exclude.end(), replica) != turn_.exclude.end();
+    return excludes(turn_.exclude, replica);
   }
 
   // The last rows: home is overloaded. Draining replicas take no spills while home is up.

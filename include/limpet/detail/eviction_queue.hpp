@@ -10,13 +10,13 @@
 // average 16 entries an eviction. Allocates when it is made. Not thread-safe.
 #pragma once
 
+#include <limpet/detail/array.hpp>
 #include <limpet/detail/pin_table.hpp>
 #include <limpet/types.hpp>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 namespace limpet::detail {
 
@@ -28,8 +28,8 @@ class EvictionQueue {
   // the table is not empty.
   [[nodiscard]] std::uint32_t next(const PinTable& table) noexcept {
     for (;;) {
-      while (count_ > 0) {
-        const Candidate& candidate = oldest_[--count_];
+      while (next_ < count_) {
+        const Candidate& candidate = oldest_[next_++];
         const std::uint32_t at = table.find(candidate.key);
         if (at != PinTable::none && table[at].activity == candidate.activity) return at;
       }
@@ -46,35 +46,38 @@ class EvictionQueue {
     std::uint64_t activity = 0;
   };
 
+  // The youngest of the candidates is the first to make room for an older one, so it stays on top
+  // of a heap; sorting that by the same order leaves the very oldest first.
   void look_through(const PinTable& table) noexcept {
     const auto older = [](const Candidate& a, const Candidate& b) {
       return a.activity < b.activity;
     };
-    const auto begin = oldest_.begin();
-    const auto end = [&] { return begin + static_cast<std::ptrdiff_t>(count_); };
+    Candidate* const begin = oldest_.begin();
+    next_ = count_ = 0;
     for (const PinTable::Entry& entry : table.entries()) {
       if (entry.stay == 0 || entry.conversation.in_flight > 0) continue;
       if (count_ == oldest_.size()) {
         if (entry.activity > begin->activity) continue;
-        std::pop_heap(begin, end(), older);
+        std::pop_heap(begin, begin + count_, older);
         --count_;
       }
       oldest_[count_++] = {entry.key, entry.activity};
-      std::push_heap(begin, end(), older);
+      std::push_heap(begin, begin + count_, older);
     }
-    std::sort(begin, end(), [&](const Candidate& a, const Candidate& b) { return older(b, a); });
+    std::sort_heap(begin, begin + count_, older);
   }
 
   [[nodiscard]] static std::uint32_t least_recent_in_flight(const PinTable& table) noexcept {
-    const auto& entries = table.entries();
-    const auto least = std::min_element(
-        entries.begin(), entries.end(), [](const PinTable::Entry& a, const PinTable::Entry& b) {
-          return a.stay != 0 && (b.stay == 0 || a.activity < b.activity);
-        });
-    return static_cast<std::uint32_t>(least - entries.begin());
+    std::uint32_t least = PinTable::none;
+    for (std::uint32_t at = 0; at < table.entries().size(); ++at) {
+      if (table[at].stay == 0) continue;
+      if (least == PinTable::none || table[at].activity < table[least].activity) least = at;
+    }
+    return least;
   }
 
-  std::vector<Candidate> oldest_;  // the first `count_` of it, the very oldest last
+  Array<Candidate> oldest_;  // from `next_` to `count_` they wait to leave, the very oldest first
+  std::size_t next_ = 0;
   std::size_t count_ = 0;
 };
 

@@ -80,15 +80,14 @@ inline void Fleet::recount(ReplicaId replica, Outcome from, Outcome to) noexcept
 }
 
 inline void Fleet::release(ReplicaId replica, std::uint64_t tokens, Instant now,
-                           const TurnClosed* closed,
-                           std::optional<detail::Counter> count) noexcept {
+                           const TurnClosed* closed, detail::Counter count) noexcept {
   const bool together = closed != nullptr && closed->before.home.replica == replica;
   {
     Slot& row = slot(replica.slot);
     const std::lock_guard lock(row.lock);
     row.drop_turn(tokens);
     if (Slot::version_of(row.status.load(std::memory_order_relaxed)) == replica.version) {
-      if (count) row.count(*count);
+      row.count(count);
       if (together &&
           row.generation.load(std::memory_order_relaxed) == closed->before.home.generation) {
         close_live(row, *closed, now);
@@ -98,8 +97,36 @@ inline void Fleet::release(ReplicaId replica, std::uint64_t tokens, Instant now,
   if (closed != nullptr && !together) close(*closed, now);
 }
 
+inline Fleet::Slot* Fleet::lock_row_of(Home home) noexcept {
+  if (!home.replica || home.replica.slot >= size()) return nullptr;
+  Slot& row = slot(home.replica.slot);
+  row.lock.lock();
+  const std::uint32_t status = row.status.load(std::memory_order_relaxed);
+  if (Slot::version_of(status) == home.replica.version &&
+      Slot::state_of(status) != ReplicaState::removed &&
+      row.generation.load(std::memory_order_relaxed) == home.generation) {
+    return &row;
+  }
+  row.lock.unlock();
+  return nullptr;
+}
+
+inline void Fleet::open(Home home, const TurnOpened& turn, Instant now, detail::Counter count,
+                        std::optional<std::uint32_t> promised) noexcept {
+  Slot* const row = lock_row_of(home);
+  if (row == nullptr) return;
+  const std::lock_guard lock(row->lock, std::adopt_lock);
+  if (promised) row->live.add_active(-1, -std::int64_t{*promised});
+  if (turn.before.turns == 0) ++row->pins;
+  open_live(*row, turn, now);
+  row->count(count);
+}
+
 inline void Fleet::close(const TurnClosed& closed, Instant now) noexcept {
-  at_home(closed.before.home, [&](Slot& row) { close_live(row, closed, now); });
+  Slot* const row = lock_row_of(closed.before.home);
+  if (row == nullptr) return;
+  const std::lock_guard lock(row->lock, std::adopt_lock);
+  close_live(*row, closed, now);
 }
 
 // A turn began: its conversation is no longer idle, whatever it was before.
@@ -135,24 +162,24 @@ inline void Fleet::close_live(Slot& row, const TurnClosed& closed, Instant now) 
 
 inline void Fleet::transfer(Home home, const Conversation& conversation, Instant now, int sign,
                             std::optional<std::uint32_t> promised) noexcept {
-  at_home(home, [&](Slot& row) {
-    row.live.advance(bucket_of(now));
-    if (promised) row.live.add_active(-1, -std::int64_t{*promised});
-    const std::int64_t tokens = sign * std::int64_t{conversation.counted_tokens};
-    if (conversation.in_flight > 0) {
-      row.live.add_active(sign, tokens);
-    } else {
-      row.live.add_idle(bucket_of(conversation.last_active), sign, tokens);
-    }
-    row.publish_live();
-    if (conversation.last_active == Instant::min())
-      return;  // its store only pins: nothing to count
-    if (sign > 0) {
-      ++row.pins;
-    } else if (row.pins > 0) {
-      --row.pins;
-    }
-  });
+  Slot* const row = lock_row_of(home);
+  if (row == nullptr) return;
+  const std::lock_guard lock(row->lock, std::adopt_lock);
+  row->live.advance(bucket_of(now));
+  if (promised) row->live.add_active(-1, -std::int64_t{*promised});
+  const std::int64_t tokens = sign * std::int64_t{conversation.counted_tokens};
+  if (conversation.in_flight > 0) {
+    row->live.add_active(sign, tokens);
+  } else {
+    row->live.add_idle(bucket_of(conversation.last_active), sign, tokens);
+  }
+  row->publish_live();
+  if (conversation.last_active == Instant::min()) return;  // its store only pins: nothing to count
+  if (sign > 0) {
+    ++row->pins;
+  } else if (row->pins > 0) {
+    --row->pins;
+  }
 }
 
 }  // namespace limpet

@@ -30,14 +30,13 @@ inline ReplicaId Fleet::add(ReplicaOptions options) {
   std::uint32_t at = size();
   for (std::uint32_t i = 0; i < size(); ++i) {
     const bool removed = Slot::state_of(slot(i).status.load()) == ReplicaState::removed;
-    detail::require(removed || infos_[i].options.name != options.name, "name", options.name,
+    detail::require(removed || info(i).options.name != options.name, "name", options.name,
                     "another replica has that name");
     if (removed && at == size() && slot(i).in_flight.load() == 0) at = i;
   }
   if (at == size()) {
     if (at == 0xFFFF) throw std::length_error("a pool holds at most 65,535 replicas");
-    if (at % chunk_size == 0) chunks_[at / chunk_size] = std::make_unique<Chunk>();
-    infos_.emplace_back();
+    if (at % chunk_size == 0) chunks_[at / chunk_size] = new Chunk;
     size_.store(at + 1, std::memory_order_release);
   }
 
@@ -48,14 +47,14 @@ inline ReplicaId Fleet::add(ReplicaOptions options) {
   row.kv_capacity_tokens = options.kv_capacity_tokens;
   row.max_num_seqs = options.max_num_seqs;
   row.counters = {};
-  infos_[at] = {.options = std::move(options), .joined = ++joins_};
+  info(at) = {.options = std::move(options), .joined = ++joins_};
   row.status.store(Slot::pack(version, ReplicaState::up), std::memory_order_release);
   ++serving_;
   return {static_cast<std::uint16_t>(at), version};
 }
 
 inline Fleet::Info* Fleet::info_of(ReplicaId replica) noexcept {
-  return state(replica) == ReplicaState::removed ? nullptr : &infos_[replica.slot];
+  return state(replica) == ReplicaState::removed ? nullptr : &info(replica.slot);
 }
 
 inline bool Fleet::set_state(ReplicaId replica, ReplicaState state) {
@@ -75,7 +74,7 @@ inline bool Fleet::restarted(ReplicaId replica) {
   const std::lock_guard lock(membership_);
   Info* const info = info_of(replica);
   if (info == nullptr) return false;
-  info->last.reset();
+  info->is_read = false;
   Slot& row = slot(replica.slot);
   const std::lock_guard row_lock(row.lock);
   row.forget_cache();
@@ -100,7 +99,7 @@ inline bool Fleet::remove(ReplicaId replica) {
 inline std::optional<ReplicaId> Fleet::find(std::string_view name) const {
   const std::lock_guard lock(membership_);
   for (std::uint32_t i = 0; i < size(); ++i) {
-    if (infos_[i].options.name == name && state(id_of(i)) != ReplicaState::removed) return id_of(i);
+    if (info(i).options.name == name && state(id_of(i)) != ReplicaState::removed) return id_of(i);
   }
   return std::nullopt;
 }
@@ -108,13 +107,14 @@ inline std::optional<ReplicaId> Fleet::find(std::string_view name) const {
 inline std::optional<ReplicaOptions> Fleet::options(ReplicaId replica) const {
   const std::lock_guard lock(membership_);
   if (state(replica) == ReplicaState::removed) return std::nullopt;
-  return infos_[replica.slot].options;
+  return info(replica.slot).options;
 }
 
-inline std::vector<Member> Fleet::members() const {
+template <class Members>
+Members Fleet::members() const {
   const std::lock_guard lock(membership_);
   for (const ReplicaState wanted : {ReplicaState::up, ReplicaState::draining}) {
-    std::vector<Member> members;
+    Members members;
     for (std::uint32_t i = 0; i < size(); ++i) {
       const ReplicaId id = id_of(i);
       if (state(id) == wanted) members.push_back({home_at(id), slot(i).name_hash.load()});
@@ -174,7 +174,7 @@ inline Fleet::Observed Fleet::observe(std::string_view endpoint,
   const std::lock_guard lock(membership_);
   Observed observed;
   for (std::uint32_t i = 0; i < size(); ++i) {
-    Info& info = infos_[i];
+    Info& info = this->info(i);
     if (info.options.endpoint != endpoint || state(id_of(i)) == ReplicaState::removed) continue;
     bool found = false;
     const Reading reading = sum_for(info.options, readings, found);
@@ -183,7 +183,7 @@ inline Fleet::Observed Fleet::observe(std::string_view endpoint,
 
     Slot& row = slot(i);
     const std::lock_guard row_lock(row.lock);
-    if (info.last && has_restarted(*info.last, reading)) {
+    if (info.is_read && has_restarted(info.last, reading)) {
       row.forget_cache();
       row.count(detail::Counter::restarts);
       ++observed.restarts;
@@ -199,33 +199,34 @@ inline Fleet::Observed Fleet::observe(std::string_view endpoint,
       row.in_flight_at_reading.store(row.in_flight.load(relaxed), relaxed);
       row.reading_at.store(now.time_since_epoch().count(), relaxed);
     }
+    info.is_read = true;
     info.last = reading;
     info.read_at = now;
   }
   return observed;
 }
 
-inline void Fleet::snapshot(Instant now, std::vector<ReplicaSnapshot>& rows) const {
+void Fleet::snapshot(Instant now, auto& rows) const {
   const std::lock_guard lock(membership_);
   std::vector<std::pair<std::uint64_t, std::uint32_t>> order;
   for (std::uint32_t i = 0; i < size(); ++i) {
-    if (state(id_of(i)) != ReplicaState::removed) order.emplace_back(infos_[i].joined, i);
+    if (state(id_of(i)) != ReplicaState::removed) order.emplace_back(info(i).joined, i);
   }
   std::sort(order.begin(), order.end());
   for (const auto& [joined, i] : order) {
-    const Info& info = infos_[i];
+    const Info& info = this->info(i);
     ReplicaSnapshot out{.id = id_of(i),
                         .name = info.options.name,
                         .endpoint = info.options.endpoint,
                         .rank = info.options.rank,
                         .engine = info.options.engine,
                         .max_num_seqs = info.options.max_num_seqs};
-    if (info.last) {
-      out.running = info.last->running;
-      out.waiting = info.last->waiting;
-      out.kv_usage = info.last->kv_usage;
-      out.prefix_queries = info.last->prefix_queries;
-      out.prefix_hits = info.last->prefix_hits;
+    if (info.is_read) {
+      out.running = info.last.running;
+      out.waiting = info.last.waiting;
+      out.kv_usage = info.last.kv_usage;
+      out.prefix_queries = info.last.prefix_queries;
+      out.prefix_hits = info.last.prefix_hits;
       out.reading_age = std::chrono::duration<double>(now - info.read_at).count();
     }
     Slot& row = slot(i);

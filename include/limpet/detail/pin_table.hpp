@@ -13,11 +13,11 @@
 #pragma once
 
 #include <limpet/concepts.hpp>
+#include <limpet/detail/array.hpp>
 #include <limpet/types.hpp>
 
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 namespace limpet::detail {
 
@@ -74,7 +74,7 @@ class PinTable {
   [[nodiscard]] const Entry& operator[](std::uint32_t at) const noexcept { return entries_[at]; }
 
   // All entries, the free ones too.
-  [[nodiscard]] const std::vector<Entry>& entries() const noexcept { return entries_; }
+  [[nodiscard]] const Array<Entry>& entries() const noexcept { return entries_; }
 
   [[nodiscard]] std::size_t bytes() const noexcept { return entries_.size() * sizeof(Entry); }
 
@@ -83,7 +83,7 @@ class PinTable {
     return at + 1 == entries_.size() ? 0 : at + 1;
   }
 
-  std::vector<Entry> entries_;
+  Array<Entry> entries_;
 };
 
 }  // namespace limpet::detail

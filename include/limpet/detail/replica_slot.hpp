@@ -29,6 +29,7 @@ enum class Counter : std::uint8_t {
   spilled_out,
   failed,
   restarts,
+  none,  // not counted
 };
 
 // Under which counter of the chosen replica a turn is booked. Requires: the outcome chose a
@@ -92,7 +93,7 @@ struct alignas(64) ReplicaSlot {
   // All below require the lock.
 
   void count(Counter counter, std::uint64_t by = 1) noexcept {
-    counters[static_cast<std::size_t>(counter)] += by;
+    if (counter != Counter::none) counters[static_cast<std::size_t>(counter)] += by;
   }
 
   void add_turn(std::uint64_t tokens) noexcept {

@@ -25,9 +25,9 @@ Decision Router<P, S, O, M, C>::plan(const Turn& turn) const {
   }
   const Instant now = clock_.now();
   std::optional<Conversation> pinned;
-  if (keys.turn) pinned = detail::peek(pins_, *keys.turn, now);
+  if (keys.has_turn) pinned = detail::peek(pins_, keys.turn, now);
   return Decider(fleet_, scorer_, overflow_, turn, now, draws_.load(std::memory_order_relaxed))
-      .decide(keys.turn, pinned, parent_of(keys, pinned, now));
+      .decide(undecided(turn, keys), pinned, parent_of(keys, pinned, now));
 }
 
 template <PinStore P, LoadScorer S, OverflowRule O, MetricsParser M, Clock C>

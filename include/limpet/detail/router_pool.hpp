@@ -113,7 +113,7 @@ ParseStatus Router<P, S, O, M, C>::read(std::string_view page,
   };
   const ParseStatus status = parser_.parse(page, ReadingSink(collect));
   if (!lost) return status;
-  readings.resize(before);
+  while (readings.size() > before) readings.pop_back();
   return ParseStatus::out_of_memory;
 }
 
@@ -175,8 +175,7 @@ Explanation Router<P, S, O, M, C>::explain(const Turn& turn) const {
     ExplainedReplica replica{.name = std::move(row.name),
                              .load = fleet_.load(row.id.slot, now),
                              .reading_age = fleet_.reading_age(row.id.slot, now)};
-    const bool excluded =
-        std::find(turn.exclude.begin(), turn.exclude.end(), row.id) != turn.exclude.end();
+    const bool excluded = detail::excludes(turn.exclude, row.id);
     replica.standing = row.id == decision.replica        ? Standing::chosen
                        : row.state == ReplicaState::down ? Standing::down
                        : excluded                        ? Standing::excluded

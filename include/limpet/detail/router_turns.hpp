@@ -32,13 +32,13 @@ Lease Router<P, S, O, M, C>::route(const Turn& turn) {
   const std::uint32_t context = turn.prompt_tokens != 0
                                     ? own_context(turn.prompt_tokens)
                                     : mean_context_.load(std::memory_order_relaxed);
-  const bool follows = keys.turn && !turn.side_call && !Decider::client_named(fleet_, turn);
+  const bool follows = keys.has_turn && !turn.side_call && !Decider::client_named(fleet_, turn);
   if (!follows) {
     Booking booking{.tokens = context};
-    if (keys.turn) booking.pinned = detail::peek(pins_, *keys.turn, now);
+    if (keys.has_turn) booking.pinned = detail::peek(pins_, keys.turn, now);
     return route_anywhere(turn, keys, booking, now);
   }
-  const std::optional<TurnOpened> opened = detail::open_turn(pins_, *keys.turn, now, context);
+  const std::optional<TurnOpened> opened = detail::open_turn(pins_, keys.turn, now, context);
   if (!opened) return route_anywhere(turn, keys, {.follows = true, .tokens = context}, now);
 
   // The way of nearly every turn. It copies nothing and is apart from the general way, which would
@@ -52,7 +52,7 @@ Lease Router<P, S, O, M, C>::route(const Turn& turn) {
     if (fleet_.take(home.replica, choice.in_flight, Outcome::sticky, tokens, now, &opening))
         [[likely]] {
       return Lease(this, &end_turn_of,
-                   {.key = *keys.turn,
+                   {.key = keys.turn,
                     .home = home,
                     .replica = home.replica,
                     .outcome = Outcome::sticky,
@@ -79,14 +79,14 @@ Lease Router<P, S, O, M, C>::route_anywhere(const Turn& turn, const Keys& keys, 
   for (int tries = 1;; ++tries) {
     const std::uint64_t draw = draws_.load(std::memory_order_relaxed);
     Decision decision = Decider(fleet_, scorer_, overflow_, turn, now, draw)
-                            .decide(keys.turn, booking.pinned, parent);
+                            .decide(undecided(turn, keys), booking.pinned, parent);
     if (!decision.replica) {
       abandon(booking, decision, now);
       return without_replica(decision, Outcome::refused);
     }
     // The replica that the client named came or went since: begin anew, as the other kind of turn.
     const bool as_named = decision.outcome == Outcome::client_pinned;
-    if (keys.turn && !turn.side_call && booking.follows == as_named) {
+    if (keys.has_turn && !turn.side_call && booking.follows == as_named) {
       abandon(booking, decision, now);
       return route(turn);
     }
@@ -122,8 +122,8 @@ Lease Router<P, S, O, M, C>::route_anywhere(const Turn& turn, const Keys& keys, 
 
 template <PinStore P, LoadScorer S, OverflowRule O, MetricsParser M, Clock C>
 Decision Router<P, S, O, M, C>::undecided(const Turn& turn, const Keys& keys) noexcept {
-  return {.key = keys.turn.value_or(KeyHash{}),
-          .has_key = keys.turn.has_value(),
+  return {.key = keys.turn,
+          .has_key = keys.has_turn,
           .side_call = turn.side_call,
           .prompt_tokens = turn.prompt_tokens};
 }
@@ -131,7 +131,7 @@ Decision Router<P, S, O, M, C>::undecided(const Turn& turn, const Keys& keys) no
 template <PinStore P, LoadScorer S, OverflowRule O, MetricsParser M, Clock C>
 Lease Router<P, S, O, M, C>::refuse(const Turn& turn, const Keys& keys, Instant now) {
   Decision decision = undecided(turn, keys);
-  const auto pinned = keys.turn ? detail::peek(pins_, *keys.turn, now) : std::nullopt;
+  const auto pinned = keys.has_turn ? detail::peek(pins_, keys.turn, now) : std::nullopt;
   if (pinned && fleet_.is_current(pinned->home)) decision.home = pinned->home;
   return without_replica(decision, Outcome::refused);
 }
@@ -172,14 +172,14 @@ auto Router<P, S, O, M, C>::pin_anew(Decision& decision, Booking& booking, Insta
     (booking.opened->renewed ? expired_ : evicted_).fetch_add(1, std::memory_order_relaxed);
   }
   if (booking.pinned->home != decision.home) return Settled::pinned_elsewhere;
-  fleet_.open(decision.home, *booking.opened, now, {}, booking.promised);
+  fleet_.open(decision.home, *booking.opened, now, detail::Counter::none, booking.promised);
   booking.at_home = true;
   return Settled::yes;
 }
 
 template <PinStore P, LoadScorer S, OverflowRule O, MetricsParser M, Clock C>
 void Router<P, S, O, M, C>::open_at(Home home, Booking& booking, Instant now,
-                                    std::optional<detail::Counter> count) noexcept {
+                                    detail::Counter count) noexcept {
   if (!booking.at_home) fleet_.open(home, *booking.opened, now, count);
   booking.at_home = true;
 }
@@ -220,8 +220,7 @@ void Router<P, S, O, M, C>::end_turn(const Lease& lease, Lease::End how,
                                      const Usage* usage) noexcept {
   const Instant now = clock_.now();
   const Lease::Booked& booked = lease.booked_;
-  const auto count =
-      how == Lease::End::fail ? std::optional(detail::Counter::failed) : std::nullopt;
+  const auto count = how == Lease::End::fail ? detail::Counter::failed : detail::Counter::none;
   if (!booked.follows) {
     fleet_.release(lease.replica(), booked.tokens, now, nullptr, count);
     return;
@@ -240,27 +239,29 @@ void Router<P, S, O, M, C>::end_turn(const Lease& lease, Lease::End how,
 
 template <PinStore P, LoadScorer S, OverflowRule O, MetricsParser M, Clock C>
 auto Router<P, S, O, M, C>::keys_of(const Turn& turn) const noexcept -> Keys {
-  const auto hashed = [&](const Key& key) -> std::optional<KeyHash> {
-    if (!key.has_value()) return std::nullopt;
+  const auto hashed = [&](const Key& key) {
     return key.is_hash() ? key.hash() : hasher_(key.text());
   };
-  Keys keys;
-  if (turn.key.has_value() && turn.parent.has_value() &&
-      options_.parent_hint == ParentHint::with_parent) {
-    keys.turn = hashed(turn.parent);
-    return keys;
+  if (!turn.key.has_value()) return {};
+  if (!turn.parent.has_value()) return {.turn = hashed(turn.key), .has_turn = true};
+  switch (options_.parent_hint) {
+    case ParentHint::with_parent:
+      return {.turn = hashed(turn.parent), .has_turn = true};
+    case ParentHint::prefer_parent:
+      return {.turn = hashed(turn.key),
+              .parent = hashed(turn.parent),
+              .has_turn = true,
+              .has_parent = true};
+    default:
+      return {.turn = hashed(turn.key), .has_turn = true};
   }
-  keys.turn = hashed(turn.key);
-  if (keys.turn && options_.parent_hint == ParentHint::prefer_parent)
-    keys.parent = hashed(turn.parent);
-  return keys;
 }
 
 template <PinStore P, LoadScorer S, OverflowRule O, MetricsParser M, Clock C>
 std::optional<Conversation> Router<P, S, O, M, C>::parent_of(
     const Keys& keys, const std::optional<Conversation>& pinned, Instant now) const {
-  if (!keys.parent || (pinned && fleet_.is_current(pinned->home))) return std::nullopt;
-  return detail::peek(pins_, *keys.parent, now);
+  if (!keys.has_parent || (pinned && fleet_.is_current(pinned->home))) return std::nullopt;
+  return detail::peek(pins_, keys.parent, now);
 }
 
 template <PinStore P, LoadScorer S, OverflowRule O, MetricsParser M, Clock C>
@@ -269,8 +270,7 @@ bool Router<P, S, O, M, C>::can_serve(const Turn& turn) const noexcept {
     return fleet_.serving() > 0;
   for (std::uint32_t i = 0; i < fleet_.size(); ++i) {
     const ReplicaId id = fleet_.id_of(i);
-    if (fleet_.state(id) <= ReplicaState::draining &&
-        std::find(turn.exclude.begin(), turn.exclude.end(), id) == turn.exclude.end()) {
+    if (fleet_.state(id) <= ReplicaState::draining && !detail::excludes(turn.exclude, id)) {
       return true;
     }
   }

@@ -7,6 +7,7 @@
 // page of any number of engines linear in its length.
 #pragma once
 
+#include <limpet/detail/array.hpp>
 #include <limpet/metrics/format.hpp>
 
 #include <algorithm>
@@ -16,7 +17,7 @@
 #include <limits>
 #include <optional>
 #include <string_view>
-#include <vector>
+#include <utility>
 
 namespace limpet::detail {
 
@@ -113,7 +114,7 @@ class EngineTable {
 
  private:
   static constexpr std::size_t inline_capacity = 16;
-  static constexpr std::size_t vacant = ~std::size_t{0};
+  static constexpr std::size_t vacant = 0;
 
   // Calls use(entry) for the entries that lack one or both labels of `specific`, closest first.
   template <class Use>
@@ -134,13 +135,13 @@ class EngineTable {
 
   // size_ where there is none.
   [[nodiscard]] std::size_t position_of(std::string_view engine, std::string_view model) noexcept {
-    if (index_.empty()) {
+    if (index_.size() == 0) {
       std::size_t position = 0;
       while (position < size_ && !is(position, engine, model)) ++position;
       return position;
     }
-    const std::size_t position = index_[slot_of(engine, model)];
-    return position == vacant ? size_ : position;
+    const std::size_t numbered = index_[slot_of(engine, model)];
+    return numbered == vacant ? size_ : numbered - 1;
   }
 
   // The slot that holds the entry, or the vacant one where it belongs.
@@ -149,33 +150,35 @@ class EngineTable {
     const std::hash<std::string_view> hash;
     const std::size_t mask = index_.size() - 1;
     std::size_t slot = (hash(engine) * 31 + hash(model)) & mask;
-    while (index_[slot] != vacant && !is(index_[slot], engine, model)) slot = (slot + 1) & mask;
+    while (index_[slot] != vacant && !is(index_[slot] - 1, engine, model)) slot = (slot + 1) & mask;
     return slot;
   }
 
   void add(std::string_view engine, std::string_view model) {
-    if (size_ >= inline_capacity) {
-      more_.emplace_back();
-      if (2 * (size_ + 1) > index_.size()) rebuild_index();
-    }
+    if (size_ == inline_capacity + more_.size()) grow();
     EngineEntry& entry = (*this)[size_];
     entry.engine = engine;
     entry.model = model;
-    if (!index_.empty()) index_[slot_of(engine, model)] = size_;
     ++size_;
+    if (index_.size() != 0) index_[slot_of(engine, model)] = size_;
   }
 
-  void rebuild_index() {
-    index_.assign(index_.empty() ? 4 * inline_capacity : 2 * index_.size(), vacant);
+  // Makes room for twice as many.
+  void grow() {
+    Array<EngineEntry> more(size_ + more_.size());
+    Array<std::size_t> index(4 * size_);
+    for (std::size_t i = 0; i < more_.size(); ++i) more[i] = more_[i];
+    more_ = std::move(more);
+    index_ = std::move(index);
     for (std::size_t i = 0; i < size_; ++i) {
       const EngineEntry& entry = (*this)[i];
-      index_[slot_of(entry.engine, entry.model)] = i;
+      index_[slot_of(entry.engine, entry.model)] = i + 1;
     }
   }
 
   std::array<EngineEntry, inline_capacity> first_{};
-  std::vector<EngineEntry> more_;
-  std::vector<std::size_t> index_;  // open addressing, at most half full; empty: search in order
+  Array<EngineEntry> more_;
+  Array<std::size_t> index_;  // 1 + position; open addressing, half full; empty: search in order
   std::size_t size_ = 0;
   std::size_t last_ = 0;
 };

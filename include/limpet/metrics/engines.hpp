@@ -131,14 +131,14 @@ class EngineScan {
       return read_line(line.substr(blanks));
     }
     // Only a line with the name among its labels may begin otherwise.
-    const auto sample = prometheus::parse_sample(line, [](auto, auto) {});
+    const auto sample = prometheus::parse_sample(line);
     if (!sample) return false;
     const Match found = match(sample->name);
     return found.kind == Kind::other || read_sample(found, line);
   }
 
   [[nodiscard]] static bool is_sample(std::string_view line) {
-    return prometheus::parse_sample(line, [](auto, auto) {}).has_value();
+    return prometheus::parse_sample(line).has_value();
   }
 
   [[nodiscard]] bool read_sample(Match found, std::string_view line) {

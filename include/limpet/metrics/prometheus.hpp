@@ -192,11 +192,15 @@ class LineReader {
   const char* end_;
 };
 
+struct IgnoreLabels {
+  constexpr void operator()(std::string_view, std::string_view) const noexcept {}
+};
+
 // `name{labels} value [timestamp] [# {labels} value [timestamp]]`, the last being OpenMetrics'
 // exemplar. Calls on_label(name, value) for each of the sample's own labels, even if the line turns
 // out to be broken further on.
-template <class OnLabel>
-[[nodiscard]] std::optional<Sample> parse_sample(std::string_view line, OnLabel on_label) {
+template <class OnLabel = IgnoreLabels>
+[[nodiscard]] std::optional<Sample> parse_sample(std::string_view line, OnLabel on_label = {}) {
   LineReader reader(line);
   reader.skip_blanks();
   Sample sample{.name = reader.take_name()};
@@ -215,7 +219,7 @@ template <class OnLabel>
   if (!reader.done() && !reader.next_is('#') && !reader.take_number()) return std::nullopt;
   if (reader.take('#')) {
     std::string_view none = "exemplar";
-    auto ignore = [](std::string_view, std::string_view) {};
+    IgnoreLabels ignore;
     reader.skip_blanks();
     if (!reader.take_labels(none, ignore) || !reader.take_number()) return std::nullopt;
     if (!reader.done() && !reader.take_number()) return std::nullopt;
@@ -253,7 +257,7 @@ template <class OnLabel>
   reader.skip_blanks();
   if (reader.done()) return true;
   if (!reader.take('#')) {
-    return !line.ends_with('.') && parse_sample(line, [](auto, auto) {}).has_value();
+    return !line.ends_with('.') && parse_sample(line).has_value();
   }
   if (const auto family = parse_type(line)) {
     for (const std::string_view type : {"counter", "gauge", "histogram", "summary", "untyped",

@@ -19,7 +19,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <vector>
 
 namespace limpet {
 
@@ -136,9 +135,12 @@ class LocalPins {
     return TurnClosed{.before = before, .counted_tokens = conversation.counted_tokens};
   }
 
+  // The next two append to a vector, of IdleConversation and of Conversation. They are templates so
+  // that only those who call them compile them.
+
   // Effects: appends up to `limit` conversations idle since `cutoff` or earlier, least recently
   // active first. Looks through the table.
-  void idle_since(Instant cutoff, std::size_t limit, std::vector<IdleConversation>& out) const {
+  void idle_since(Instant cutoff, std::size_t limit, auto& out) const {
     const std::size_t first = out.size();
     for (const Entry& entry : table_.entries()) {
       if (is_idle(entry) && entry.conversation.last_active <= cutoff)
@@ -153,7 +155,7 @@ class LocalPins {
 
   // Effects: removes the pins whose time to live is over and appends what they were, least recently
   // active first. Looks through the table where one may be.
-  void expire(Instant now, std::vector<Conversation>& out) {
+  void expire(Instant now, auto& out) {
     if (size_ == 0 || now - none_older_than_ < ttl_) return;
     const std::size_t first = out.size();
     none_older_than_ = Instant::max();

@@ -11,33 +11,33 @@
 #pragma once
 
 #include <limpet/concepts.hpp>
+#include <limpet/detail/array.hpp>
 #include <limpet/hash.hpp>
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <mutex>
 #include <optional>
 #include <shared_mutex>
-#include <vector>
+#include <utility>
 
 namespace limpet {
 
 class RendezvousPins {
  public:
-  RendezvousPins() : pool_(std::make_unique<Pool>()) {}
-
   void set_members(const Member* members, std::size_t count) {
-    const std::unique_lock lock(pool_->mutex);
-    pool_->members.assign(members, members + count);
+    detail::Array<Member> latest(count);
+    for (std::size_t i = 0; i < count; ++i) latest[i] = members[i];
+    const std::unique_lock lock(pool().mutex);
+    pool().members = std::move(latest);
   }
 
   // Returns: nothing in an empty pool.
   [[nodiscard]] std::optional<Home> find(KeyHash key, Instant) const noexcept {
-    const std::shared_lock lock(pool_->mutex);
+    const std::shared_lock lock(pool().mutex);
     std::optional<Home> best;
     std::uint64_t best_weight = 0;
-    for (const Member& member : pool_->members) {
+    for (const Member& member : pool().members) {
       const std::uint64_t weight = rendezvous_weight(key, member.name_hash);
       if (!best || weight > best_weight) {
         best = member.home;
@@ -61,10 +61,12 @@ class RendezvousPins {
  private:
   struct Pool {
     std::shared_mutex mutex;
-    std::vector<Member> members;
+    detail::Array<Member> members;
   };
 
-  std::unique_ptr<Pool> pool_;
+  [[nodiscard]] Pool& pool() const noexcept { return pool_[0]; }
+
+  mutable detail::Array<Pool> pool_{1};  // in memory of its own: a mutex does not move
 };
 
 static_assert(PinStore<RendezvousPins>);

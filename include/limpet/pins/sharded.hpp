@@ -10,6 +10,7 @@
 #pragma once
 
 #include <limpet/concepts.hpp>
+#include <limpet/detail/array.hpp>
 #include <limpet/detail/check.hpp>
 #include <limpet/fwd.hpp>
 #include <limpet/pins/local.hpp>
@@ -18,7 +19,6 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <mutex>
 #include <optional>
 #include <vector>
@@ -53,14 +53,14 @@ class ShardedPins {
                     "there are more shards than pins");
     const PinOptions each{.capacity = (options.capacity + options.shards - 1) / options.shards,
                           .idle_ttl = options.idle_ttl};
-    shards_.reserve(options.shards);
-    tables_.reserve(options.shards);
+    shards_ = detail::Array<Shard>(options.shards);
+    tables_ = detail::Array<const detail::PinTable::Entry*>(options.shards);
     for (std::size_t i = 0; i < options.shards; ++i) {
-      shards_.push_back(std::make_unique<Shard>(each));
-      tables_.push_back(shards_.back()->pins.table().entries().data());
+      shards_[i].pins = LocalPins(each);
+      tables_[i] = shards_[i].pins.table().entries().begin();
     }
     mask_ = options.shards - 1;
-    places_ = shards_.front()->pins.table().entries().size();
+    places_ = shards_[0].pins.table().entries().size();
   }
 
   [[nodiscard]] std::optional<Home> find(KeyHash key, Instant now) const noexcept {
@@ -112,9 +112,9 @@ class ShardedPins {
 
   void idle_since(Instant cutoff, std::size_t limit, std::vector<IdleConversation>& out) const {
     const std::size_t first = out.size();
-    for (const auto& shard : shards_) {
-      const std::lock_guard lock(shard->mutex);
-      shard->pins.idle_since(cutoff, limit, out);
+    for (Shard& shard : shards_) {
+      const std::lock_guard lock(shard.mutex);
+      shard.pins.idle_since(cutoff, limit, out);
     }
     const auto older = [](const IdleConversation& a, const IdleConversation& b) {
       return a.conversation.last_active < b.conversation.last_active;
@@ -124,38 +124,35 @@ class ShardedPins {
   }
 
   void expire(Instant now, std::vector<Conversation>& out) {
-    for (const auto& shard : shards_) {
-      const std::lock_guard lock(shard->mutex);
-      shard->pins.expire(now, out);
+    for (Shard& shard : shards_) {
+      const std::lock_guard lock(shard.mutex);
+      shard.pins.expire(now, out);
     }
   }
 
   [[nodiscard]] std::size_t size() const noexcept {
     std::size_t sum = 0;
-    for (const auto& shard : shards_) {
-      const std::lock_guard lock(shard->mutex);
-      sum += shard->pins.size();
+    for (Shard& shard : shards_) {
+      const std::lock_guard lock(shard.mutex);
+      sum += shard.pins.size();
     }
     return sum;
   }
 
   [[nodiscard]] std::size_t shards() const noexcept { return shards_.size(); }
   [[nodiscard]] std::size_t capacity() const noexcept {
-    return shards_.size() * shards_.front()->pins.capacity();
+    return shards_.size() * shards_[0].pins.capacity();
   }
 
   // All memory it holds, taken at construction.
   [[nodiscard]] std::size_t bytes() const noexcept {
-    return shards_.size() * (sizeof(Shard) + sizeof(shards_.front()) + sizeof(tables_.front()) +
-                             shards_.front()->pins.bytes());
+    return shards_.size() * (sizeof(Shard) + sizeof(tables_[0]) + shards_[0].pins.bytes());
   }
 
  private:
   struct alignas(64) Shard {
-    explicit Shard(PinOptions options) : pins(options) {}
-
     mutable Mutex mutex;
-    LocalPins pins;
+    LocalPins pins{{.capacity = 1}};  // until the constructor knows how many there will be
   };
 
   // LocalPins probes with `lo`, so the shard comes from the other half. The entry is called for
@@ -164,18 +161,17 @@ class ShardedPins {
   auto locked(KeyHash key, F operation) const noexcept {
     const std::size_t number = (key.hi >> 48) & mask_;
     __builtin_prefetch(tables_[number] + detail::PinTable::first_place(key, places_), 1);
-    Shard& shard = *shards_[number];
+    Shard& shard = shards_[number];
     const std::lock_guard lock(shard.mutex);
     return operation(shard.pins);
   }
 
-  std::vector<std::unique_ptr<Shard>> shards_;
-  std::vector<const detail::PinTable::Entry*> tables_;  // of the shards
+  mutable detail::Array<Shard> shards_;
+  detail::Array<const detail::PinTable::Entry*> tables_;  // of the shards
   std::size_t mask_ = 0;
   std::size_t places_ = 0;  // in each table
 };
 
 static_assert(TracksTurns<ShardedPins<>>);
-static_assert(TracksTurns<ShardedPins<NullMutex>>);
 
 }  // namespace limpet
