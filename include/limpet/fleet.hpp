@@ -11,6 +11,7 @@
 
 #include <limpet/concepts.hpp>
 #include <limpet/detail/check.hpp>
+#include <limpet/detail/prefetch.hpp>
 #include <limpet/detail/replica_slot.hpp>
 #include <limpet/hash.hpp>
 #include <limpet/snapshot.hpp>
@@ -40,6 +41,7 @@ struct ReplicaOptions {
 class Fleet {
  public:
   using Slot = detail::ReplicaSlot;
+  using LiveWindow = detail::LiveWindow;
 
   Fleet(Duration live_window, Duration reading_max_age)
       : bucket_width_(detail::LiveWindow::bucket_width(live_window)),
@@ -148,6 +150,11 @@ class Fleet {
     Home home;
   };
 
+  // Calls for the line that booking at this replica will write.
+  void expect(ReplicaId replica) const noexcept {
+    if (replica && replica.slot < size()) detail::prefetch_to_write(&slot(replica.slot).lock);
+  }
+
   // Takes a slot for a turn, iff the replica serves and has at most `at_most` turns in flight: what
   // it was chosen for must still hold. `opening`, of which home is this replica, is booked with it:
   // a turn that goes home, or the promise of a conversation that is about to be pinned here.
@@ -221,7 +228,8 @@ class Fleet {
     return at.time_since_epoch().count() / bucket_width_;
   }
 
-  void open_live(Slot& row, const TurnOpened& turn, Instant now) noexcept;
+  void open_live(Slot& row, const TurnOpened& turn, Instant now,
+                 std::optional<std::uint32_t> promised) noexcept;
   void close_live(Slot& row, const TurnClosed& closed, Instant now) noexcept;
   void transfer(Home home, const Conversation& conversation, Instant now, int sign,
                 std::optional<std::uint32_t> promised) noexcept;

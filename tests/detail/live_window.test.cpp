@@ -20,8 +20,8 @@ TEST_CASE("a window of 640 s has buckets of 10 s") {
 TEST_CASE("what is active counts until it is taken away, what is idle until its bucket is over") {
   LiveWindow live;
   live.advance(100);
-  live.add_active(2, 50);
-  live.add_idle(100, 1, 7);
+  live.add({50, 2});
+  live.add(live.add_idle(100, {7, 1}));
   CHECK(live.conversations() == 3);
   CHECK(live.tokens() == 57);
   live.advance(163);
@@ -31,19 +31,19 @@ TEST_CASE("what is active counts until it is taken away, what is idle until its 
   CHECK(live.tokens() == 50);
   live.advance(1'000'000);
   CHECK(live.conversations() == 2);
-  live.add_active(-2, -50);
+  live.add({-50, -2});
   CHECK(live.conversations() == 0);
 }
 
 TEST_CASE("time does not go back, and what is past the window is not taken away twice") {
   LiveWindow live;
   live.advance(100);
-  live.add_idle(100, 1, 7);
+  live.add(live.add_idle(100, {7, 1}));
   live.advance(50);
   CHECK(live.newest() == 100);
   CHECK(live.conversations() == 1);
   live.advance(200);
-  live.add_idle(100, -1, -7);
+  live.add(live.add_idle(100, {-7, -1}));
   CHECK(live.conversations() == 0);
   CHECK(live.tokens() == 0);
 }
@@ -51,7 +51,7 @@ TEST_CASE("time does not go back, and what is past the window is not taken away 
 TEST_CASE("a clock that is ahead moves the window along") {
   LiveWindow live;
   live.advance(100);
-  live.add_idle(105, 1, 7);
+  live.add(live.add_idle(105, {7, 1}));
   CHECK(live.newest() == 105);
   CHECK(live.conversations() == 1);
 }
@@ -59,10 +59,10 @@ TEST_CASE("a clock that is ahead moves the window along") {
 TEST_CASE("ends and begins of a conversation may be reported in either order") {
   LiveWindow live;
   live.advance(10);
-  live.add_idle(10, -1, -5);         // the next turn's begin, first
-  CHECK(live.conversations() == 0);  // never below nothing
-  live.add_idle(10, 1, 5);
-  live.add_active(1, 5);
+  live.add(live.add_idle(10, {-5, -1}));  // the next turn's begin, first
+  CHECK(live.conversations() == 0);       // never below nothing
+  live.add(live.add_idle(10, {5, 1}));
+  live.add({5, 1});
   CHECK(live.conversations() == 1);
   CHECK(live.tokens() == 5);
 }
@@ -70,8 +70,8 @@ TEST_CASE("ends and begins of a conversation may be reported in either order") {
 TEST_CASE("clearing forgets everything but the time") {
   LiveWindow live;
   live.advance(10);
-  live.add_active(3, 30);
-  live.add_idle(10, 2, 20);
+  live.add({30, 3});
+  live.add(live.add_idle(10, {20, 2}));
   live.clear();
   CHECK(live.conversations() == 0);
   CHECK(live.tokens() == 0);
@@ -89,7 +89,7 @@ TEST_CASE("the sums agree with a plain list of ends") {
       now += static_cast<std::int64_t>(random() % 100 == 0 ? random() % 200 : random() % 3);
       live.advance(now);
       const auto tokens = static_cast<std::int64_t>(random() % 1000);
-      live.add_idle(now, 1, tokens);
+      live.add(live.add_idle(now, {tokens, 1}));
       ends.emplace_back(now, tokens);
       std::uint32_t conversations = 0;
       std::int64_t sum = 0;

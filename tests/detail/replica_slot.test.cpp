@@ -12,17 +12,35 @@ using limpet::detail::Counter;
 using limpet::detail::counter_of;
 using limpet::detail::ReplicaSlot;
 
-TEST_CASE("what a scan reads of a replica is its first cache line") {
+TEST_CASE("what a turn that goes home writes of a replica is one cache line") {
   const auto slot = std::make_unique<ReplicaSlot>();
-  const auto offset = [&](const void* member) {
-    return static_cast<const char*>(member) - reinterpret_cast<const char*>(slot.get());
+  const auto line = [&](const void* member) {
+    return (static_cast<const char*>(member) - reinterpret_cast<const char*>(slot.get())) / 64;
   };
-  CHECK(offset(&slot->status) < 64);
-  CHECK(offset(&slot->in_flight) < 64);
-  CHECK(offset(&slot->live_conversations) < 64);
-  CHECK(offset(&slot->kv_usage) < 64);
-  CHECK(offset(&slot->name_hash) == 64);
   CHECK(reinterpret_cast<std::uintptr_t>(slot.get()) % 64 == 0);
+  CHECK(line(&slot->lock) == 1);
+  CHECK(line(&slot->status) == 1);
+  CHECK(line(&slot->in_flight_tokens) == 1);
+  CHECK(line(&slot->sticky) == 1);
+  // The other buckets are all of a window but its first 32 bytes.
+  CHECK(reinterpret_cast<const char*>(&slot->live) + 32 -
+            reinterpret_cast<const char*>(slot.get()) ==
+        128);
+  CHECK(sizeof(slot->live) == 32 + 64 * 16);
+  for (const void* read_only :
+       {static_cast<const void*>(&slot->name_hash), static_cast<const void*>(&slot->reading_at),
+        static_cast<const void*>(&slot->kv_usage)}) {
+    CHECK(line(read_only) == 0);
+  }
+}
+
+TEST_CASE("each counter counts by itself, and none not at all") {
+  const auto slot = std::make_unique<ReplicaSlot>();
+  constexpr auto counters = static_cast<int>(Counter::none);
+  for (int i = 0; i < counters; ++i) slot->count(static_cast<Counter>(i), 10U + unsigned(i));
+  slot->count(Counter::none);
+  for (int i = 0; i < counters; ++i)
+    CHECK(slot->counted(static_cast<Counter>(i)) == 10U + unsigned(i));
 }
 
 TEST_CASE("a status holds version and state, both whole") {

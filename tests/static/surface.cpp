@@ -29,9 +29,11 @@ static_assert(std::is_trivially_copyable_v<ReplicaLoad>);
 static_assert(std::is_trivially_copyable_v<Conversation>);
 static_assert(sizeof(Conversation) == 32);
 static_assert(sizeof(Decision) <= 64 + 8);
-// A pin's entry asserts its 64 bytes itself: detail/pin_table.hpp. A scan reads one line a replica.
+// A pin's entry asserts its 64 bytes itself: detail/pin_table.hpp. A scan reads two
+// neighbouring lines a replica, of which a turn writes the second.
 static_assert(alignof(detail::ReplicaSlot) == 64);
-static_assert(offsetof(detail::ReplicaSlot, name_hash) == 64);
+static_assert(offsetof(detail::ReplicaSlot, name_hash) == 0);
+static_assert(offsetof(detail::ReplicaSlot, lock) == 64);
 
 // A lease is one turn's slot: moved, never copied.
 static_assert(std::is_nothrow_move_constructible_v<Lease>);

@@ -16,11 +16,9 @@ namespace limpet {
 inline ReplicaLoad Fleet::load(std::uint32_t index, Instant now) const noexcept {
   constexpr auto relaxed = std::memory_order_relaxed;
   Slot& row = slot(index);
-  if (const std::int64_t bucket = bucket_of(now);
-      row.live_bucket.load(std::memory_order_acquire) < bucket) {
+  if (const std::int64_t bucket = bucket_of(now); row.live.newest() < bucket) {
     const std::lock_guard lock(row.lock);
     row.live.advance(bucket);
-    row.publish_live();
   }
   const std::uint32_t status = row.status.load(relaxed);
   return {.replica = {static_cast<std::uint16_t>(index), Slot::version_of(status)},
@@ -29,8 +27,8 @@ inline ReplicaLoad Fleet::load(std::uint32_t index, Instant now) const noexcept 
           .max_num_seqs = row.max_num_seqs.load(relaxed),
           .in_flight = row.in_flight.load(relaxed),
           .in_flight_tokens = row.in_flight_tokens.load(relaxed),
-          .live_conversations = row.live_conversations.load(relaxed),
-          .live_tokens = row.live_tokens.load(relaxed),
+          .live_conversations = row.live.conversations(),
+          .live_tokens = row.live.tokens(),
           .kv_capacity_tokens = row.kv_capacity_tokens.load(relaxed),
           .kv_usage = row.kv_usage.load(relaxed),
           .in_flight_at_reading = row.in_flight_at_reading.load(relaxed),
@@ -50,7 +48,7 @@ inline bool Fleet::take(ReplicaId replica, std::uint32_t at_most, Outcome outcom
   }
   if (opening != nullptr) {
     if (row.generation.load(std::memory_order_relaxed) != opening->home.generation) return false;
-    open_live(row, opening->turn, now);
+    open_live(row, opening->turn, now, {});
   }
   row.add_turn(tokens);
   row.count(detail::counter_of(outcome));
@@ -66,8 +64,7 @@ inline void Fleet::untake(ReplicaId replica, Outcome outcome, std::uint64_t toke
   row.count(detail::counter_of(outcome), ~std::uint64_t{0});
   if (promise != nullptr &&
       row.generation.load(std::memory_order_relaxed) == promise->home.generation) {
-    row.live.add_active(-1, -std::int64_t{promise->turn.counted_tokens});
-    row.publish_live();
+    row.live.add({-std::int64_t{promise->turn.counted_tokens}, -1});
   }
 }
 
@@ -116,9 +113,8 @@ inline void Fleet::open(Home home, const TurnOpened& turn, Instant now, detail::
   Slot* const row = lock_row_of(home);
   if (row == nullptr) return;
   const std::lock_guard lock(row->lock, std::adopt_lock);
-  if (promised) row->live.add_active(-1, -std::int64_t{*promised});
   if (turn.before.turns == 0) ++row->pins;
-  open_live(*row, turn, now);
+  open_live(*row, turn, now, promised);
   row->count(count);
 }
 
@@ -130,34 +126,35 @@ inline void Fleet::close(const TurnClosed& closed, Instant now) noexcept {
 }
 
 // A turn began: its conversation is no longer idle, whatever it was before.
-inline void Fleet::open_live(Slot& row, const TurnOpened& turn, Instant now) noexcept {
+inline void Fleet::open_live(Slot& row, const TurnOpened& turn, Instant now,
+                             std::optional<std::uint32_t> promised) noexcept {
   row.live.advance(bucket_of(now));
   const Conversation& before = turn.before;
-  const std::int64_t tokens = turn.counted_tokens;
+  const std::int64_t was = before.counted_tokens;
+  LiveWindow::Sum change{turn.counted_tokens, 1};
   if (before.in_flight > 0) {
-    row.live.add_active(0, tokens - before.counted_tokens);
-  } else {
-    if (before.turns > 0)
-      row.live.add_idle(bucket_of(before.last_active), -1, -std::int64_t{before.counted_tokens});
-    row.live.add_active(1, tokens);
+    change += {-was, -1};
+  } else if (before.turns > 0) {
+    change += row.live.add_idle(bucket_of(before.last_active), {-was, -1});
   }
-  row.publish_live();
+  if (promised) change += {-std::int64_t{*promised}, -1};
+  row.live.add(change);
 }
 
 // A turn ended: with its last one a conversation is idle from now on.
 inline void Fleet::close_live(Slot& row, const TurnClosed& closed, Instant now) noexcept {
   row.live.advance(bucket_of(now));
   const Conversation& before = closed.before;
-  const std::int64_t tokens = closed.counted_tokens;
+  const LiveWindow::Sum is{closed.counted_tokens, 1};
+  LiveWindow::Sum change{-std::int64_t{before.counted_tokens}, -1};
   if (before.in_flight > 1) {
-    row.live.add_active(0, tokens - before.counted_tokens);
+    change += is;
   } else {
-    row.live.add_active(-1, -std::int64_t{before.counted_tokens});
     if (closed.unpinned && row.pins > 0) --row.pins;
     if (closed.remembered)
-      row.live.add_idle(bucket_of(std::max(before.last_active, now)), 1, tokens);
+      change += row.live.add_idle(bucket_of(std::max(before.last_active, now)), is);
   }
-  row.publish_live();
+  row.live.add(change);
 }
 
 inline void Fleet::transfer(Home home, const Conversation& conversation, Instant now, int sign,
@@ -166,14 +163,11 @@ inline void Fleet::transfer(Home home, const Conversation& conversation, Instant
   if (row == nullptr) return;
   const std::lock_guard lock(row->lock, std::adopt_lock);
   row->live.advance(bucket_of(now));
-  if (promised) row->live.add_active(-1, -std::int64_t{*promised});
-  const std::int64_t tokens = sign * std::int64_t{conversation.counted_tokens};
-  if (conversation.in_flight > 0) {
-    row->live.add_active(sign, tokens);
-  } else {
-    row->live.add_idle(bucket_of(conversation.last_active), sign, tokens);
-  }
-  row->publish_live();
+  LiveWindow::Sum change{sign * std::int64_t{conversation.counted_tokens}, sign};
+  if (conversation.in_flight == 0)
+    change = row->live.add_idle(bucket_of(conversation.last_active), change);
+  if (promised) change += {-std::int64_t{*promised}, -1};
+  row->live.add(change);
   if (conversation.last_active == Instant::min()) return;  // its store only pins: nothing to count
   if (sign > 0) {
     ++row->pins;

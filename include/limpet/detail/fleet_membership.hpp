@@ -46,7 +46,8 @@ inline ReplicaId Fleet::add(ReplicaOptions options) {
   row.name_hash = KeyHasher{}(options.name).hi;
   row.kv_capacity_tokens = options.kv_capacity_tokens;
   row.max_num_seqs = options.max_num_seqs;
-  row.counters = {};
+  for (std::uint64_t& counter : row.counters) counter = 0;
+  row.sticky = 0;
   info(at) = {.options = std::move(options), .joined = ++joins_};
   row.status.store(Slot::pack(version, ReplicaState::up), std::memory_order_release);
   ++serving_;
@@ -231,26 +232,22 @@ void Fleet::snapshot(Instant now, auto& rows) const {
     }
     Slot& row = slot(i);
     const std::lock_guard row_lock(row.lock);
-    const auto counter = [&](detail::Counter which) {
-      return row.counters[static_cast<std::size_t>(which)];
-    };
     row.live.advance(bucket_of(now));
-    row.publish_live();
     out.state = Slot::state_of(row.status.load());
     out.in_flight = row.in_flight.load();
     out.in_flight_tokens = row.in_flight_tokens.load();
-    out.live_conversations = row.live_conversations.load();
-    out.live_tokens = row.live_tokens.load();
+    out.live_conversations = row.live.conversations();
+    out.live_tokens = row.live.tokens();
     out.pins = row.pins;
-    out.placed = counter(detail::Counter::placed);
-    out.sticky = counter(detail::Counter::sticky);
-    out.spilled_in = counter(detail::Counter::spilled_in);
-    out.spilled_out = counter(detail::Counter::spilled_out);
-    out.moved = counter(detail::Counter::moved);
-    out.balanced = counter(detail::Counter::balanced);
-    out.client_pinned = counter(detail::Counter::client_pinned);
-    out.failed = counter(detail::Counter::failed);
-    out.restarts = counter(detail::Counter::restarts);
+    out.placed = row.counted(detail::Counter::placed);
+    out.sticky = row.counted(detail::Counter::sticky);
+    out.spilled_in = row.counted(detail::Counter::spilled_in);
+    out.spilled_out = row.counted(detail::Counter::spilled_out);
+    out.moved = row.counted(detail::Counter::moved);
+    out.balanced = row.counted(detail::Counter::balanced);
+    out.client_pinned = row.counted(detail::Counter::client_pinned);
+    out.failed = row.counted(detail::Counter::failed);
+    out.restarts = row.counted(detail::Counter::restarts);
     if (const std::uint64_t capacity = row.kv_capacity_tokens.load(); capacity != 0) {
       out.kv_capacity_tokens = static_cast<double>(capacity);
     }

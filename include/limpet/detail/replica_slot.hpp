@@ -3,7 +3,8 @@
 // One row of the fleet table: what a turn reads and writes on its way, laid out by who touches it
 // when.
 //
-// The first cache line is all that a scan over the pool reads, by relaxed loads without a lock.
+// A turn that goes home writes one cache line, the second: each further one might have to come from
+// another core. A scan over the pool reads that and the first, by relaxed loads without a lock.
 // Every write happens under the row's spin lock, so counts are exact, never negative and never
 // leaked; a reader sees each of them, not all of one instant.
 #pragma once
@@ -12,7 +13,6 @@
 #include <limpet/detail/spin_lock.hpp>
 #include <limpet/types.hpp>
 
-#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -21,7 +21,6 @@ namespace limpet::detail {
 
 enum class Counter : std::uint8_t {
   placed,
-  sticky,
   spilled_in,
   moved,
   balanced,
@@ -29,7 +28,8 @@ enum class Counter : std::uint8_t {
   spilled_out,
   failed,
   restarts,
-  none,  // not counted
+  sticky,  // the only one that nearly every turn counts
+  none,    // not counted
 };
 
 // Under which counter of the chosen replica a turn is booked. Requires: the outcome chose a
@@ -54,30 +54,28 @@ enum class Counter : std::uint8_t {
 struct alignas(64) ReplicaSlot {
   static constexpr std::int64_t never = INT64_MIN;
 
-  // Read by every scan.
-  mutable SpinLock lock;
-  std::atomic<std::uint32_t> status = pack(0, ReplicaState::removed);
-  std::atomic<std::uint32_t> generation = 0;
-  std::atomic<std::uint32_t> in_flight = 0;
-  std::atomic<std::uint64_t> in_flight_tokens = 0;
-  std::atomic<std::uint64_t> live_tokens = 0;
-  std::atomic<std::int64_t> live_bucket = never;  // up to which time the live sums are right
-  std::atomic<std::uint32_t> live_conversations = 0;
-  std::atomic<std::uint32_t> in_flight_at_reading = 0;
-  std::atomic<std::int64_t> reading_at = never;
-  std::atomic<double> kv_usage = 0.0;
-
   // Written by a reading or a change of membership only.
-  alignas(64) std::atomic<std::uint64_t> name_hash = 0;
+  std::atomic<std::uint64_t> name_hash = 0;
   std::atomic<std::uint64_t> kv_capacity_tokens = 0;
   std::atomic<std::uint32_t> max_num_seqs = 0;
   std::atomic<std::uint32_t> running = 0;
   std::atomic<std::uint32_t> waiting = 0;
+  std::atomic<std::uint32_t> in_flight_at_reading = 0;
+  std::atomic<std::int64_t> reading_at = never;
+  std::atomic<double> kv_usage = 0.0;
+
+  // Written by every turn; the line ends where the older buckets of `live` begin.
+  alignas(64) mutable SpinLock lock;
+  std::atomic<std::uint32_t> status = pack(0, ReplicaState::removed);
+  std::atomic<std::uint32_t> generation = 0;
+  std::atomic<std::uint32_t> in_flight = 0;
+  std::atomic<std::uint64_t> in_flight_tokens = 0;
+  std::uint64_t sticky = 0;  // guarded by `lock`
+  LiveWindow live;
 
   // Guarded by `lock`.
-  alignas(64) std::array<std::uint64_t, 9> counters{};
+  std::uint64_t counters[8] = {};  // but for `sticky`
   std::uint32_t pins = 0;
-  LiveWindow live;
 
   [[nodiscard]] static constexpr std::uint32_t pack(std::uint16_t version,
                                                     ReplicaState state) noexcept {
@@ -93,7 +91,11 @@ struct alignas(64) ReplicaSlot {
   // All below require the lock.
 
   void count(Counter counter, std::uint64_t by = 1) noexcept {
-    if (counter != Counter::none) counters[static_cast<std::size_t>(counter)] += by;
+    if (counter != Counter::none) counted(counter) += by;
+  }
+
+  [[nodiscard]] std::uint64_t& counted(Counter counter) noexcept {
+    return counter == Counter::sticky ? sticky : counters[static_cast<std::size_t>(counter)];
   }
 
   void add_turn(std::uint64_t tokens) noexcept {
@@ -106,17 +108,10 @@ struct alignas(64) ReplicaSlot {
     add(in_flight_tokens, ~tokens + 1);
   }
 
-  void publish_live() noexcept {
-    live_conversations.store(live.conversations(), std::memory_order_relaxed);
-    live_tokens.store(live.tokens(), std::memory_order_relaxed);
-    live_bucket.store(live.newest(), std::memory_order_release);
-  }
-
   // Everything that belonged to the engine's cache is gone with it.
   void forget_cache() noexcept {
     add(generation, 1U);
     live.clear();
-    publish_live();
     pins = 0;
     reading_at.store(never, std::memory_order_relaxed);
     kv_usage.store(0.0, std::memory_order_relaxed);

@@ -44,6 +44,7 @@ Lease Router<P, S, O, M, C>::route(const Turn& turn) {
   // The way of nearly every turn. It copies nothing and is apart from the general way, which would
   // decide the same.
   const Home home = opened->before.home;
+  fleet_.expect(home.replica);
   if (const detail::Choice choice =
           Decider(fleet_, scorer_, overflow_, turn, now, 0).home_with_room(home)) [[likely]] {
     const std::uint64_t tokens =
@@ -218,6 +219,7 @@ Lease Router<P, S, O, M, C>::without_replica(Decision decision, Outcome outcome)
 template <PinStore P, LoadScorer S, OverflowRule O, MetricsParser M, Clock C>
 void Router<P, S, O, M, C>::end_turn(const Lease& lease, Lease::End how,
                                      const Usage* usage) noexcept {
+  fleet_.expect(lease.replica());
   const Instant now = clock_.now();
   const Lease::Booked& booked = lease.booked_;
   const auto count = how == Lease::End::fail ? detail::Counter::failed : detail::Counter::none;

@@ -12,6 +12,7 @@
 #include <limpet/concepts.hpp>
 #include <limpet/detail/array.hpp>
 #include <limpet/detail/check.hpp>
+#include <limpet/detail/prefetch.hpp>
 #include <limpet/fwd.hpp>
 #include <limpet/pins/local.hpp>
 
@@ -160,7 +161,7 @@ class ShardedPins {
   template <class F>
   auto locked(KeyHash key, F operation) const noexcept {
     const std::size_t number = (key.hi >> 48) & mask_;
-    __builtin_prefetch(tables_[number] + detail::PinTable::first_place(key, places_), 1);
+    detail::prefetch_to_write(tables_[number] + detail::PinTable::first_place(key, places_));
     Shard& shard = shards_[number];
     const std::lock_guard lock(shard.mutex);
     return operation(shard.pins);
