@@ -13,7 +13,6 @@
 #include <limpet/hash.hpp>
 #include <limpet/types.hpp>
 
-#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <span>

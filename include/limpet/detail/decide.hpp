@@ -14,7 +14,6 @@
 #include <limpet/fleet.hpp>
 #include <limpet/types.hpp>
 
-#include <algorithm>
 #include <cstdint>
 #include <optional>
 
