@@ -4,6 +4,7 @@
 //
 // Optional headers, each with what it needs beside the core:
 //   limpet/any.hpp            policies chosen at run time
+//   limpet/gate/working_set.hpp  admission, when the conversations outgrow the caches
 //   limpet/testing/laws.hpp   the concepts' laws as checks for policies of your own
 //   limpet/fmt.hpp            formatters, explanations as tables          (fmt, target limpet::fmt)
 #pragma once

@@ -115,6 +115,16 @@ class Router {
   ParseStatus read(std::string_view page, std::vector<Reading>& readings) const;
   void observe(std::string_view endpoint, const std::vector<Reading>& readings);
 
+  // Effects: calls visit(const ReplicaLoad&) for each replica of the pool, in fleet order, with what
+  // is known of it at `now`. No policy is called, so the caller may hold a lock of its own.
+  template <class F>
+  void for_each_load(Instant now, F visit) const {
+    for (std::uint32_t i = 0; i < fleet_.size(); ++i) {
+      const ReplicaLoad load = fleet_.load(i, now);
+      if (load.state != ReplicaState::removed) visit(load);
+    }
+  }
+
   // Returns: one copy of all counters and loads; each replica's row is consistent in itself.
   [[nodiscard]] Snapshot snapshot() const;
 
