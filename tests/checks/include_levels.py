@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Includes only point down, and the core includes the standard library alone.
 
-Levels are the lists L0 to L4 of include/CMakeLists.txt; every other list there is an optional room.
+Levels are the lists L0 to L5 of include/CMakeLists.txt; every other list there is an optional room.
 A header may include lower levels and, of its own level, what is listed before it in its own folder,
 of which detail/ is a part. A detail/ header named after another one (detail/fleet_booking.hpp,
 fleet.hpp) is a part of it: the two may include each other. The umbrella limpet.hpp may include
@@ -22,7 +22,7 @@ HEAVY = {"iostream", "functional", "regex", "random", "ranges"}
 ROOM_PACKAGES = {"FMT": re.compile(r"fmt/"), "WIRE": re.compile(r"simdjson\.h$")}
 
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.MULTILINE)
-_LEVEL = re.compile(r"L[0-4]")
+_LEVEL = re.compile(r"L[0-5]")
 
 
 def _folder(header: str) -> PurePosixPath:

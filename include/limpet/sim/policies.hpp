@@ -10,6 +10,7 @@
 #include <utility>
 
 #include <limpet/clock.hpp>
+#include <limpet/gate/working_set.hpp>
 #include <limpet/metrics/vllm.hpp>
 #include <limpet/overflow/move_when_full.hpp>
 #include <limpet/overflow/spill_above.hpp>
@@ -19,6 +20,7 @@
 #include <limpet/router.hpp>
 #include <limpet/scorers/weighted.hpp>
 #include <limpet/sim/balancers.hpp>
+#include <limpet/sim/gate_front_end.hpp>
 #include <limpet/sim/router_front_end.hpp>
 #include <limpet/sim/zoo.hpp>
 
@@ -33,6 +35,7 @@ inline constexpr std::array policy_names = {
     PolicyName{"limpet", "Router<> as it comes: pins, weighted load, spill"},
     PolicyName{"limpet-published",
                "the rule of the published measurements: gauge unscaled, weights 1 8 1"},
+    PolicyName{"limpet-gate", "Router behind a WorkingSetGate, as both come"},
     PolicyName{"limpet-move-when-full", "Router with MoveWhenFull"},
     PolicyName{"limpet-rendezvous", "Router with no table: rendezvous hash of the key"},
     PolicyName{"vllm-lb", "vLLM's own balancer, mid 2026 on"},
@@ -66,6 +69,15 @@ bool with_policy(std::string_view name, Visit&& visit) {
     return true;
   };
   if (name == "limpet") return with_router(ShardedPins<>{}, WeightedLoad{}, SpillAbove{});
+  if (name == "limpet-gate") {
+    ManualClock clock;
+    Router router{ShardedPins<>{}, WeightedLoad{}, SpillAbove{}, VllmMetrics{}, clock};
+    // A simulated user never gives up.
+    WorkingSetGate gate(router, {.deadline = Duration::zero(), .max_waiting = 1'000'000});
+    GateFrontEnd front(router, gate, clock);
+    visit(front);
+    return true;
+  }
   if (name == "limpet-published") {
     return with_router(ShardedPins<>{}, presets::published(), presets::published_overflow());
   }
