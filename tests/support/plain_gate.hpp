@@ -164,8 +164,9 @@ class PlainGate {
   }
 
   void replica_is(Replica seen) {
-    if (static_cast<std::size_t>(seen.name) >= replicas.size()) replicas.resize(seen.name + 1u);
-    replicas[static_cast<std::size_t>(seen.name)] = seen;
+    const auto slot = static_cast<std::size_t>(seen.name);
+    if (slot >= replicas.size()) replicas.resize(slot + 1);
+    replicas[slot] = seen;
     if (seen.serves) return;
     std::vector<std::uint64_t> gone;
     for (const Inside& one : inside) {
