@@ -587,10 +587,10 @@ class Session : public std::enable_shared_from_this<Session> {
       scanner.feed({chunk_.data(), size});
       begin(Doing::relaying, idle_timeout);
     }
-    if (reusable && upstream_->buffer.size() == 0) {
+    if (reusable && !gone_ && upstream_->buffer.size() == 0) {
       worker_.keep(choice.replica->endpoint, std::move(upstream_));
     }
-    upstream_.reset();
+    upstream_.reset();  // or the client hung up, with which it was closed
     const auto usage = scanner.usage();
     if (server_error || scanner.failed()) {
       choice.lease.fail();

@@ -7,6 +7,7 @@ python3 tests/examples/gateway_test.py PATH_OF_GATEWAY
 from __future__ import annotations
 
 import http.client
+import random
 import socket
 import subprocess
 import threading
@@ -169,6 +170,23 @@ class StreamTest(GatewayTest):
         )
         self.assertNotIn(b"chunked", head)
         self.assertEqual(body, b"data: 1\n\n")
+
+    def test_clients_that_hang_up_at_any_moment_are_no_engines_failure(self) -> None:
+        def hang_up(seed: int) -> None:
+            random_ = random.Random(seed)
+            for _ in range(100):
+                with self.gateway.socket() as client:
+                    client.sendall(b"POST /v1/x HTTP/1.1\r\nContent-Length: 0\r\n\r\n")
+                    time.sleep(random_.random() / 1000)  # the moment, not a synchronisation
+
+        threads = [threading.Thread(target=hang_up, args=(i,)) for i in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(PATIENCE)
+        for _ in range(8):  # and no connection that was closed with them is used again
+            self.assertEqual(self.turn()[0], 200)
+        self.assertEqual(self.gateway.log, "")
 
     def test_requests_sent_ahead_are_answered_in_turn(self) -> None:
         request = b"POST /v1/completions HTTP/1.1\r\nContent-Length: 3\r\n%s\r\n%s"
