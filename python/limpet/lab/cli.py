@@ -94,8 +94,8 @@ def engine(
     except (ValueError, OverflowError) as error:
         raise _fail(error) from None
     except OSError as error:
-        known = error.errno is not None and error.errno > 0
-        why = os.strerror(error.errno) if known else error.strerror or error
+        number = error.errno or 0  # a name that does not resolve has a negative one
+        why = os.strerror(number) if number > 0 else error.strerror or error
         raise _fail(f"{host}:{port}: {why}") from None
     if died:
         raise typer.Exit(1)
