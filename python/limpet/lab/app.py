@@ -243,7 +243,7 @@ class Endpoint:
         """The answer's id, of which the client may choose a part, and its time."""
         chosen = request.headers.get("x-request-id")
         if self.core.options.reproducible:
-            chosen = chosen or f"{zlib.crc32(data):08x}"
-        number = zlib.crc32(f"{self.core.started}{next(self.numbers)}{self.path}".encode())
-        created = 1_700_000_000 if self.core.options.reproducible else int(time.time())
-        return self.api.prefix + (chosen or f"{number:08x}{next(self.numbers):08x}"), created
+            return self.api.prefix + (chosen or f"{zlib.crc32(data):016x}"), 1_700_000_000
+        server = zlib.crc32(f"{self.core.started}{self.path}".encode())
+        name = chosen or f"{server:08x}{next(self.numbers):08x}"
+        return self.api.prefix + name, int(time.time())
