@@ -119,12 +119,16 @@ def test_the_rule_for_hung_replicas() -> None:
     target = Target("a", Endpoint("http://a"), None, ReplicaSettings("http://a"))
     assert not stalled(target, 1000.0, 30.0)  # idle, however long
 
-    def sent(at: float) -> None:
+    def sent(at: float) -> Flight:
         flight = Flight(None)  # type: ignore[arg-type]
         flight.began = at
         target.flights.add(flight)
+        return flight
 
-    sent(1000.0)
+    first = sent(1000.0)
+    first.sending = True  # its client does not read
+    assert not stalled(target, 2000.0, 30.0)
+    first.sending = False
     assert not stalled(target, 1029.9, 30.0)
     assert stalled(target, 1030.0, 30.0)
     assert not stalled(target, 1030.0, 0.0)  # switched off
@@ -138,6 +142,29 @@ def test_the_rule_for_hung_replicas() -> None:
     assert stalled(target, 1050.0, 30.0)
     target.hung_since = 1050.0  # known already
     assert not stalled(target, 1100.0, 30.0)
+
+
+async def test_a_client_that_does_not_read_makes_nobody_hung() -> None:
+    async def flood(seen: rigs.Seen, reply: rigs.Reply) -> None:
+        if not seen.json.get("flood"):
+            await rigs.answer(seen, reply)
+            return
+        await reply.stream()
+        while True:
+            await reply.chunk(b"x" * 65536)
+
+    async with (
+        engines(1, flood) as (engine,),
+        gateway(settings_for(engine, health=HANGS)) as rig,
+        rigs.Client(rig.url) as client,
+    ):
+        await client.send("POST", "/v1/completions", [], b'{"model": "m", "flood": true}')
+        await client.head()
+        client.pause()
+        # Several times as long as counts as hung, by the clock of the feed.
+        began = (await rig.state())["now"]
+        state = await rig.until(lambda s: s["now"] - began > 4 * HANGS.stall_after)
+        assert (row(state, engine)["state"], row(state, engine)["in_flight"]) == ("up", 1)
 
 
 async def test_an_endpoint_whose_health_fails_is_down_until_it_answers() -> None:

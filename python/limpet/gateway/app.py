@@ -67,7 +67,8 @@ class App:
                 failed = Refusal(500, "the gateway failed; its log says why", "gateway_error")
                 await _send_refusal(send, scope["path"], failed)
         finally:
-            self.gateway.log(record)
+            if record.path != "/health":
+                self.gateway.log(record)
 
     async def _answer(
         self, scope: Scope, receive: Receive, send: Send, flight: Flight, record: Record

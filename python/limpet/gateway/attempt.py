@@ -173,11 +173,13 @@ class Attempt:
         while chunk:
             now = loop.time()
             first = not flight.last_byte
-            flight.last_byte = now
-            if target is not None:
-                target.moved_at = now
             done = content.at_eof()
+            flight.sending = True
             await send({"type": "http.response.body", "body": chunk, "more_body": not done})
+            flight.sending = False
+            flight.last_byte = loop.time()
+            if target is not None:
+                target.moved_at = flight.last_byte
             if first:
                 self.pool.awaiting.discard(flight)
                 self.pool.first_byte(now - flight.began)

@@ -81,8 +81,8 @@ class Monitor:
                     target.trying = True
                     self._start(self._try(pool, target))
             for flight in list(pool.flights):
-                quiet_since = max(flight.began, flight.last_byte)
-                if now - quiet_since >= settings.timeouts.idle and not flight.aborted:
+                quiet = now - max(flight.began, flight.last_byte)
+                if quiet >= settings.timeouts.idle and not flight.sending and not flight.aborted:
                     flight.abort("no byte came in time")
 
     def _start(self, work: object) -> None:
@@ -183,7 +183,11 @@ def end_flights(target: Target, why: str) -> None:
 
 def stalled(target: Target, now: float, stall_after: float) -> bool:
     """Whether nothing has come from a replica that has had something to do for that long."""
-    if not stall_after or not target.flights or target.hung_since:
+    if not stall_after or target.hung_since:
         return False
-    oldest = min(flight.began for flight in target.flights)
+    # A client that does not read holds its engine back, which is not the engine's fault.
+    waiting = [flight.began for flight in target.flights if not flight.sending]
+    if not waiting:
+        return False
+    oldest = min(waiting)
     return now - max(oldest, target.moved_at, target.worked_at) >= stall_after

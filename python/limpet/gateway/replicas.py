@@ -27,13 +27,16 @@ _KEPT_READINGS = 5 * 60
 class Flight:
     """One turn on its way: which task serves it, where, and when bytes last came back."""
 
-    __slots__ = ("aborted", "began", "hung_up", "last_byte", "started", "target", "task")
+    __slots__ = (
+        "aborted", "began", "hung_up", "last_byte", "sending", "started", "target", "task",
+    )  # fmt: skip
 
     def __init__(self, task: asyncio.Task[object]) -> None:
         self.task = task
         self.target: Target | None = None
         self.began = 0.0  # loop time at which the present attempt was sent
         self.last_byte = 0.0  # loop time of the last body byte; 0: none yet
+        self.sending = False  # it is the client that is waited for
         self.started = False  # whether the client has been sent anything
         self.hung_up = False  # the client went away
         self.aborted = ""  # why the gateway ended it
