@@ -52,13 +52,19 @@ def serve(
         Path | None,
         typer.Option(help="limpet.toml: several pools, keys, limits. SIGHUP reads it again."),
     ] = None,
-    host: Annotated[str | None, typer.Option(help="Address to listen on. [127.0.0.1]")] = None,
-    port: Annotated[int | None, typer.Option(help="Port to listen on. [8080]")] = None,
+    host: Annotated[
+        str | None, typer.Option(help="Address to listen on: 127.0.0.1 unless given.")
+    ] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on: 8080 unless given.")] = None,
     admin_port: Annotated[
         int | None,
-        typer.Option(help="Port of the panel, the admin API and /metrics, on loopback. [8081]"),
+        typer.Option(
+            help="Port of the panel, the admin API and /metrics, on loopback: 8081 unless given."
+        ),
     ] = None,
-    access_log: Annotated[str | None, typer.Option(help="text, json or off. [text]")] = None,
+    access_log: Annotated[
+        str | None, typer.Option(help="A line a request: text (as without), json or off.")
+    ] = None,
 ) -> None:
     """Run the gateway: every turn of a conversation goes to the engine that holds its prefix.
 
