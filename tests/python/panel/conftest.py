@@ -9,19 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import pytest
 
-sync_api = pytest.importorskip("playwright.sync_api")
-pytest.importorskip("plotly")
-pytest.importorskip("starlette")
-pytest.importorskip("uvicorn")
+if TYPE_CHECKING:  # what is not installed costs these tests alone
+    from playwright.sync_api import Browser, Page
 
-from playwright.sync_api import Browser, Page, expect  # noqa: E402
-
-from panel.reading import Open  # noqa: E402
-from panel.scripted_gateway import TOKEN, ScriptedGateway  # noqa: E402
+    from panel.reading import Open
+    from panel.scripted_gateway import ScriptedGateway
 
 CHROMIUM = Path("/usr/bin/chromium")
 ARGUMENTS = [
@@ -41,8 +38,10 @@ PATIENCE = 20_000  # ms; the deadline of every wait, long because the machine ma
 def browser() -> Iterator[Browser]:
     if not CHROMIUM.exists():
         pytest.skip(f"no {CHROMIUM}: bash tests/setup.sh tests installs it")
+    from playwright.sync_api import expect, sync_playwright  # noqa: PLC0415
+
     expect.set_options(timeout=PATIENCE)
-    with sync_api.sync_playwright() as playwright:
+    with sync_playwright() as playwright:
         launched = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
         yield launched
         launched.close()
@@ -51,6 +50,8 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture
 def open_page(browser: Browser) -> Iterator[Open]:
     """Opens pages, each in a context of its own, and judges them when the test is over."""
+    from panel.scripted_gateway import TOKEN  # noqa: PLC0415
+
     contexts = []
     requested: list[tuple[str, str]] = []
     errors: list[str] = []
@@ -85,6 +86,8 @@ def open_page(browser: Browser) -> Iterator[Open]:
 
 @pytest.fixture
 def scripted() -> Iterator[ScriptedGateway]:
+    from panel.scripted_gateway import ScriptedGateway  # noqa: PLC0415
+
     gateway = ScriptedGateway()
     gateway.start()
     yield gateway

@@ -5,9 +5,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from playwright.sync_api import Locator, Page
+import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Locator, Page
+    from playwright.sync_api import expect as expect  # noqa: PLC0414 (exported)
+else:  # a test module that imports this is skipped where there is no Playwright
+    expect = pytest.importorskip("playwright.sync_api").expect
 
 UNKNOWN = "\N{EN DASH}"
 

@@ -7,12 +7,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from playwright.sync_api import Page, expect
 
 from panel.fleet import NAMES, RANKS, Fleet, running
-from panel.reading import Open, button, eventually, row, rows, shows
+from panel.reading import Open, button, eventually, expect, row, rows, shows
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import TYPE_CHECKING
 
 import pytest
-from playwright.sync_api import Page, expect
 
 from panel.fleet import NAMES, RANKS, SECRET, SESSION, Fleet, running
 from panel.reading import (
@@ -18,6 +18,7 @@ from panel.reading import (
     button,
     drawn,
     eventually,
+    expect,
     faint_texts,
     overflow,
     row,
@@ -25,6 +26,9 @@ from panel.reading import (
     shows,
 )
 from panel.scripted_gateway import TOKEN
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
 
 BLOCK = 16  # tokens; PoolSettings.block_tokens
 

@@ -6,9 +6,19 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from playwright.sync_api import expect
 
-from panel.reading import UNKNOWN, Open, button, drawn, eventually, overflow, row, rows, shows
+from panel.reading import (
+    UNKNOWN,
+    Open,
+    button,
+    drawn,
+    eventually,
+    expect,
+    overflow,
+    row,
+    rows,
+    shows,
+)
 from panel.scripted_gateway import ScriptedGateway, replica, state
 
 NOW = 1_800_000_000.0  # 2027-01-15 08:00:00 UTC, 09:00:00 in the browser's Berlin
