@@ -40,6 +40,8 @@
 #include <boost/asio.hpp>
 #include <boost/beast.hpp>
 
+#include <sys/resource.h>
+
 #if defined(__GNUC__) && !defined(__clang__)
 // Asio 1.74 allocates and frees the frames of its coroutines in pairs; gcc 12, once it has inlined
 // one half, takes the other for a mismatch.
@@ -444,8 +446,8 @@ class Session : public std::enable_shared_from_this<Session> {
     asked.turn.side_call = identity.kind == limpet::RequestKind::side_call;
 
     const auto rank = request_.find(rank_header);
-    asked.names_rank = rank != request_.end();
-    if (gateway_.ranked() && asked.names_rank) {  // and if it names none, the engine says so
+    asked.names_rank = gateway_.ranked() && rank != request_.end();
+    if (asked.names_rank) {  // and if it names none, the engine says so
       const auto has_rank = [&](const Replica& r) { return r.rank == view(rank->value()); };
       asked.routed = std::ranges::count_if(gateway_.replicas, has_rank) == 1;
       if (asked.routed) {
@@ -772,6 +774,11 @@ void run(const Options& options) {
   const auto cores = std::max(1U, std::thread::hardware_concurrency());
   while (workers.size() < (options.threads > 0 ? options.threads : cores)) {
     workers.emplace_back(gateway);
+  }
+  rlimit files{};  // two a stream, and many systems start with 1,024
+  if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+    files.rlim_cur = files.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &files);
   }
   asio::io_context control{1};
   const auto [host, port] = host_and_port(options.listen);

@@ -239,7 +239,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=int, default=4, help="of each load (default 4)")
-    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="of each proxy")
+    parser.add_argument(
+        "--threads", type=int, default=os.cpu_count() or 1, help="of each proxy (default: cores)"
+    )
     parser.add_argument("--only", default="", help="names, with commas between them")
     options = parser.parse_args()
     if shutil.which("wrk") is None:
@@ -284,6 +286,9 @@ def main() -> int:
             for subject in running:
                 subject.added.append(subject.medians[-1] - direct.medians[-1])
         print(file=sys.stderr)
+    except RuntimeError as error:
+        print(f"\n{error}; the logs are in {folder}", file=sys.stderr)
+        return 1
     finally:
         for process in [*engines, *(p for s in measured[1:] for p in s.processes)]:
             process.terminate()
@@ -308,6 +313,8 @@ def main() -> int:
         print(f"not measured: {line}")
 
     ahead = True
+    if not any(subject.name.startswith("vllm-router") for subject in running):
+        print("\nnot decided: whether examples/gateway.cpp is ahead of vllm-router 0.1.17")
     ours = next((s for s in running if s.name.startswith("examples/")), None)
     for rival in running if ours else []:
         if ours and rival.name.startswith("vllm-router"):

@@ -13,7 +13,7 @@ import socket
 import threading
 
 from gateway_case import GatewayTest, main
-from scripted import PATIENCE, Engine, ask
+from scripted import PATIENCE, SCRIPTS, Engine, ask
 
 
 class FailureTest(GatewayTest):
@@ -31,6 +31,12 @@ class FailureTest(GatewayTest):
                 self.assertEqual(self.turn(session=script)[1:], (home, "sticky"))
                 del good.script
                 good.script = bad.script
+
+    def test_nor_does_a_rank_hold_it_where_there_are_none(self) -> None:
+        self.engines[0].script = SCRIPTS["die_at_once"]
+        for _ in range(4):
+            self.assertEqual(self.turn(headers={"X-Data-Parallel-Rank": "0"})[0], 200)
+        self.assertTrue(self.engines[0].seen)
 
     def test_what_both_fail_is_told_in_the_words_of_the_protocol(self) -> None:
         connection = self.gateway.connect()

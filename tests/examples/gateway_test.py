@@ -6,6 +6,7 @@ python3 tests/examples/gateway_test.py PATH_OF_GATEWAY
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import random
 import socket
@@ -211,14 +212,18 @@ class StreamTest(GatewayTest):
 
 
 class StopTest(GatewayTest):
+    def wait_until_refused(self) -> None:
+        with self.assertRaises(ConnectionRefusedError):
+            while True:
+                with contextlib.suppress(ConnectionResetError):
+                    self.gateway.socket().close()
+
     def test_open_answers_end_and_idle_connections_close(self) -> None:
         with self.gateway.socket() as idle:
             connection, engine = self.hold("stream")
             self.gateway.terminate()
             self.assertEqual(idle.recv(1), b"")
-            with self.assertRaises(ConnectionRefusedError):
-                while True:  # until it has stopped listening
-                    self.gateway.socket().close()
+            self.wait_until_refused()
             engine.go_on.set()
             self.assertIn(b"[DONE]", connection.getresponse().read())
             self.assertEqual(self.gateway.wait(), 0)
@@ -226,9 +231,8 @@ class StopTest(GatewayTest):
     def test_asked_twice_it_waits_for_nobody(self) -> None:
         connection, _ = self.hold("silent")
         self.gateway.terminate()
-        while self.gateway.process.poll() is None:
-            self.gateway.terminate()
-            time.sleep(0.01)
+        self.wait_until_refused()
+        self.gateway.terminate()
         self.assertEqual(self.gateway.wait(), 0)
         connection.close()
 
