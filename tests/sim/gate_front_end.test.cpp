@@ -272,7 +272,7 @@ TEST_CASE("the table of include/limpet/gate/README.md", "[.][gate-table]") {
     print("gate",
           over_seeds(ladder, [](const Ladder& l, std::uint64_t seed) { return by_gate(l, seed); }));
   }
-  for (const auto max_wait : {0s, 15s, 25s, 30s, 45s, 60s, 120s}) {
+  for (const auto max_wait : {0s, 15s, 25s, 30s, 35s, 45s, 60s, 120s}) {
     for (const std::uint32_t min_turns : {1u, 2u, 3u}) {
       const Row r = over_seeds({.steps = {24}}, [&](const Ladder& l, std::uint64_t seed) {
         return by_gate(l, seed, {.max_wait = max_wait, .min_turns = min_turns});
