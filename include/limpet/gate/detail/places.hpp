@@ -34,10 +34,9 @@ struct Place {  // one replica
   double theta = 0;
   std::uint64_t used = 0;  // tokens of its residents, without the shared prefix
   std::uint32_t residents = 0;
-  std::uint32_t in_flight = 0;  // turns of theirs
-  std::uint64_t reusable = 0;   // tokens, since theta was last set, as the next
-  std::uint64_t lost = 0;       // of those, read again
-  std::uint32_t judged = 0;     // turns
+  std::uint64_t reusable = 0;  // tokens, since theta was last set, as the next
+  std::uint64_t lost = 0;      // of those, read again
+  std::uint32_t judged = 0;    // turns
 };
 
 struct Resident {
@@ -154,11 +153,9 @@ class Places {
       if (resident.turns > 0) learnt_.learn_pause(now - resident.idle_since);
     }
     ++resident.turns;
-    ++at(resident.replica).in_flight;
   }
 
   void end_turn(KeyHash key, Resident& resident, Instant now) {
-    --at(resident.replica).in_flight;
     if (--resident.in_flight > 0) return;
     resident.idle_since = now;
     resident.idle = idle_.insert(idle_.end(), key);
@@ -173,7 +170,6 @@ class Places {
     const Resident& resident = found->second;
     Place& place = at(resident.replica);
     place.used -= resident.reserved;
-    place.in_flight -= resident.in_flight;
     --place.residents;
     if (resident.in_flight == 0) idle_.erase(resident.idle);
     residents_.erase(found);
