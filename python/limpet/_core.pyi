@@ -4,7 +4,7 @@
 # counts whole tokens, kv_usage is 0..1, None is unknown.
 
 import enum
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, ClassVar, Literal, SupportsFloat, SupportsIndex, TypeAlias, final, overload
 
@@ -688,6 +688,74 @@ class Timeline:
     def last_hour(
         self, replica: Replica | None = None, *, now: SupportsFloat | None = None
     ) -> PromptTokens: ...
+
+# The gate, of which limpet/gate.py makes awaitables.
+
+class TicketState(enum.Enum):
+    waiting = "waiting"
+    admitted = "admitted"
+    refused = "refused"
+    ended = "ended"
+
+class GateReason(enum.Enum):
+    none = "none"
+    inside = "its conversation was inside"
+    room = "there was room"
+    waited = "let in after a wait"
+    not_governed = "the gate has no say in such turns"
+    full = "the conversations inside fill the caches"
+    no_replica = "no replica can take the turn"
+    too_many_waiting = "too many turns wait"
+    deadline = "it has waited too long"
+
+@final
+class _Ticket:
+    @property
+    def state(self) -> TicketState: ...
+    @property
+    def reason(self) -> GateReason: ...
+    @property
+    def waited(self) -> float: ...
+    @property
+    def replica(self) -> Replica | None: ...
+    @property
+    def outcome(self) -> Outcome: ...
+    @property
+    def decision(self) -> Decision | None: ...
+    def finish(self, usage: Usage | None, /) -> None: ...
+    def cancel(self) -> None: ...
+    def fail(self) -> None: ...
+
+@final
+class _Gate:
+    def __init__(
+        self,
+        router: Router,
+        *,
+        theta: SupportsFloat,
+        max_wait: SupportsFloat,
+        min_turns: SupportsIndex,
+        grace: SupportsFloat,
+        deadline: SupportsFloat | None,
+        max_waiting: SupportsIndex,
+        shared_prefix_tokens: SupportsIndex | None,
+        kv_capacity_tokens: SupportsIndex | None,
+        automatic: bool,
+    ) -> None: ...
+    def enter(
+        self,
+        key: str | bytes | KeyHash | None = None,
+        *,
+        settled: Callable[[], object] | None = None,
+        parent: str | bytes | KeyHash | None = None,
+        client_pinned: str | None = None,
+        exclude: Iterable[str] = (),
+        prompt_tokens: SupportsIndex | None = 0,
+        side_call: bool = False,
+    ) -> _Ticket: ...
+    def tick(self) -> None: ...
+    def wake_in(self) -> float | None: ...
+    def snapshot(self) -> dict[str, Any]: ...
 
 def _as_recorded(
     router: Router, planned: Decision, replica: Replica, outcome: Outcome

@@ -26,6 +26,7 @@ void bind_views(py::module_& module);
 void bind_lease(py::module_& module);
 void bind_router(py::module_& module);
 void bind_ledger(py::module_& module);
+void bind_gate(py::module_& module);
 void bind_sim(py::module_& module);
 void bind_lab(py::module_& module);
 

@@ -29,6 +29,7 @@ PYBIND11_MODULE(_core, module, py::mod_gil_not_used()) {
   limpet::python::bind_lease(module);
   limpet::python::bind_router(module);
   limpet::python::bind_ledger(module);
+  limpet::python::bind_gate(module);
   limpet::python::bind_sim(module);
   limpet::python::bind_lab(module);
 #ifdef LIMPET_PYTHON_WIRE
