@@ -17,8 +17,6 @@ from scripted import PATIENCE, SCRIPTS, Engine, ask
 
 
 class FailureTest(GatewayTest):
-    options = ("--patience", "1")
-
     def test_a_turn_that_a_replica_fails_goes_to_another_once(self) -> None:
         for script in ("die_at_once", "reset_at_once", "die_in_head", "garbage", "unavailable"):
             with self.subTest(script=script):
@@ -52,14 +50,6 @@ class FailureTest(GatewayTest):
         response = ask(self.gateway.connect(), "unavailable")
         self.assertEqual((response.status, response.read()), (503, b'{"error": "not now"}'))
         self.assertEqual(response.headers["X-Whose"], "engine")
-
-    def test_a_replica_that_keeps_silent_is_given_up(self) -> None:
-        _, home, _ = self.turn(session="a")
-        self.engine(home).script = lambda exchange: exchange.wait_for_hang_up()
-        status, replica, outcome = self.turn(session="a")
-        self.assertEqual((status, outcome), (200, "spilled"))
-        self.assertNotEqual(replica, home)
-        self.assertTrue(self.engine(home).hung_up.acquire(timeout=PATIENCE))
 
     def test_a_connection_that_the_engine_closed_is_no_failure(self) -> None:
         connection = self.gateway.connect()
@@ -99,6 +89,18 @@ class FailureTest(GatewayTest):
         self.assertEqual((response.status, response.headers["Retry-After"]), (503, "1"))
         connection.request("GET", "/health")
         self.assertEqual(connection.getresponse().status, 503)
+
+
+class PatienceTest(GatewayTest):
+    options = ("--patience", "1")
+
+    def test_a_replica_that_keeps_silent_is_given_up(self) -> None:
+        _, home, _ = self.turn(session="a")
+        self.engine(home).script = lambda exchange: exchange.wait_for_hang_up()
+        status, replica, outcome = self.turn(session="a")
+        self.assertEqual((status, outcome), (200, "spilled"))
+        self.assertNotEqual(replica, home)
+        self.assertTrue(self.engine(home).hung_up.acquire(timeout=PATIENCE))
 
 
 class BadInputTest(GatewayTest):
