@@ -221,12 +221,13 @@ def test_an_explanation_opens_and_holds_the_list_until_it_is_closed(
         ["gpu0 (home)", "chosen", "2", "4", "20.0 %", "1.5 s", "2.00", "1.60", "4.00", "7.60"],
         ["gpu1", "down, overloaded", "2", "4", "20.0 %", "1.5 s", *[UNKNOWN] * 4],
     ]  # fmt: skip
-    scripted.document = state(decisions=[decision(3), decision(2), decision(1), decision(0)])
+    # Thirty older ones are not newer, though they are not shown either.
+    scripted.document = state(decisions=[decision(number) for number in range(3, -31, -1)])
     expect(page.get_by_text("held, 2 newer")).to_be_visible()
     assert len(rows(page, "decisions")) == 2
     newest.press("Enter")
     expect(table).to_be_hidden()
-    eventually(page, lambda: len(rows(page, "decisions")), lambda length: length == 4)
+    eventually(page, lambda: len(rows(page, "decisions")), lambda length: length == 20)
     button(page, "09:00:00").click()
     expect(page.get_by_text("No explanation: this decision is no longer kept")).to_be_visible()
 

@@ -21,7 +21,8 @@ const rows = new Map();
 export function showClasses(classes) {
   const said = new Map(classes.map((entry) => [entry.class, entry]));
   const turns = classes.reduce((sum, entry) => sum + entry.turns, 0);
-  const dearest = Math.max(...classes.map((entry) => entry.computed_tokens));
+  const misses = classes.filter((entry) => entry.class !== "hit");
+  const dearest = Math.max(...misses.map((entry) => entry.computed_tokens));
   const names = [...new Set([...Object.keys(meanings), ...said.keys()])];
   for (const name of names) {
     if (!rows.has(name)) rows.set(name, newRow(name));
@@ -31,7 +32,8 @@ export function showClasses(classes) {
     setText(parts.turns, count(entry.turns));
     setText(parts.share, percent(shareOf(entry.turns, turns)));
     setText(parts.computed_tokens, count(computed));
-    setAttribute(row, "class", computed > 0 && computed === dearest ? "dearest" : "");
+    const isDearest = name !== "hit" && computed > 0 && computed === dearest;
+    setAttribute(row, "class", isDearest ? "dearest" : "");
   }
   arrange(byId("class-rows"), names.map((name) => rows.get(name).elements[0]));
 }

@@ -74,8 +74,8 @@ export class DecisionTable {
   }
 
   #newerWords() {
-    const newer = this.#latest.filter((one) => !this.#rows.has(keyOf(one))).length;
-    return `held, ${newer}${newer > 0 && newer === this.#latest.length ? " or more" : ""} newer`;
+    const newer = this.#latest.findIndex((one) => this.#rows.has(keyOf(one)));
+    return newer < 0 ? `held, ${this.#latest.length} or more newer` : `held, ${newer} newer`;
   }
 
   #inUse(key) {
@@ -122,8 +122,11 @@ function fill(parts, decision) {
   setText(parts.cached_tokens, count(decision.cached_tokens));
 }
 
-// How the replica of an outcome is found, as the table of decisions in the README has it.
+// How the replica of an outcome is found; a reason that says it otherwise comes first.
 const rule = {
+  "placed beside its parent": "The parent's home had room, so no score was compared.",
+  "home is overloaded, nobody is better": "No other replica had fewer turns in flight.",
+  "a side call follows home and pins nothing": "",
   placed: "The lowest score got the conversation.",
   moved: "The lowest score among the others got the conversation.",
   spilled: "The fewest turns in flight among the others got this one turn; the pin stays.",
@@ -135,7 +138,7 @@ const rule = {
 function explanation(decision, detail) {
   const sentence = decision.replica === null ? "Sent to no replica" : `Sent to ${decision.replica}`;
   setText(detail.querySelector(".words"), `${sentence} (${said(decision.outcome)}): ` +
-    `${said(decision.reason)}. ${rule[decision.outcome] ?? ""}`);
+    `${said(decision.reason)}. ${rule[decision.reason] ?? rule[decision.outcome] ?? ""}`);
   if (decision.rows.length === 0) return;
   const terms = [...new Set(decision.rows.flatMap((row) => Object.keys(row.terms)))];
   const table = detail.querySelector("table");
