@@ -346,14 +346,16 @@ TEST_CASE("automatic: theta goes down while caches lose what they held, and up w
   };
   turns(1, true);
   CHECK(theta() == 1.0);
-  turns(12, true);
+  turns(8, true);
   CHECK(theta() == Approx(0.95));
-  turns(12, false);
+  turns(8, false);
   CHECK(theta() == Approx(0.95));  // nobody waits for more room
   GateTicket waits = pool.enter("huge", 100'000);
   CHECK(waits.state() == TicketState::waiting);
-  turns(12, false);
+  turns(8, false);
   CHECK(theta() == Approx(0.97));
+  turns(8, false);
+  CHECK(theta() == Approx(1.01));  // in longer steps while it goes one way
 }
 
 TEST_CASE("automatic: a capacity that nobody tells is found by what is lost") {

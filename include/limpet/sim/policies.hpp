@@ -36,6 +36,7 @@ inline constexpr std::array policy_names = {
     PolicyName{"limpet-published",
                "the rule of the published measurements: gauge unscaled, weights 1 8 1"},
     PolicyName{"limpet-gate", "Router behind a WorkingSetGate, as both come"},
+    PolicyName{"limpet-gate-auto", "the same, which finds out itself how much the caches hold"},
     PolicyName{"limpet-move-when-full", "Router with MoveWhenFull"},
     PolicyName{"limpet-rendezvous", "Router with no table: rendezvous hash of the key"},
     PolicyName{"vllm-lb", "vLLM's own balancer, mid 2026 on"},
@@ -69,11 +70,16 @@ bool with_policy(std::string_view name, Visit&& visit) {
     return true;
   };
   if (name == "limpet") return with_router(ShardedPins<>{}, WeightedLoad{}, SpillAbove{});
-  if (name == "limpet-gate") {
+  if (name == "limpet-gate" || name == "limpet-gate-auto") {
     ManualClock clock;
     Router router{ShardedPins<>{}, WeightedLoad{}, SpillAbove{}, VllmMetrics{}, clock};
     // A simulated user never gives up.
-    WorkingSetGate gate(router, {.deadline = Duration::zero(), .max_waiting = 1'000'000});
+    GateOptions options{.deadline = Duration::zero(), .max_waiting = 1'000'000};
+    if (name == "limpet-gate-auto") {
+      options.automatic = true;
+      options.theta = 1.5;  // wrong, to be found out
+    }
+    WorkingSetGate gate(router, options);
     GateFrontEnd front(router, gate, clock);
     visit(front);
     return true;

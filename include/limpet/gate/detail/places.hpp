@@ -37,6 +37,7 @@ struct Place {  // one replica
   std::uint64_t reusable = 0;  // tokens, since theta was last set, as the next
   std::uint64_t lost = 0;      // of those, read again
   std::uint32_t judged = 0;    // turns
+  int streak = 0;              // times that theta went up in a row; negative: down
 };
 
 struct Resident {
@@ -233,14 +234,22 @@ class Places {
     place.reusable += reusable;
     place.lost += lost;
     ++place.judged;
-    if (!options_.automatic || place.judged < 12) return;
+    constexpr std::uint32_t enough = 8;
+    if (!options_.automatic || place.judged < enough) return;
     const double share = static_cast<double>(place.lost) / static_cast<double>(place.reusable);
+    // Steps grow while they go one way: a setting that is far off is left soon, one that is right is
+    // passed by little.
+    constexpr int most_steps = 3;
     if (share > 0.10 && place.capacity == 0) {
       place.guessed_capacity = place.used + learnt_.shared();
     } else if (share > 0.10) {
-      place.theta = std::max(0.2, place.theta * 0.95);
+      place.streak = std::max(-most_steps, std::min(place.streak, 0) - 1);
+      place.theta = std::max(0.2, place.theta * (1.0 + 0.05 * place.streak));
     } else if (share < 0.02 && somebody_waits) {
-      place.theta = std::min(2.0, place.theta + 0.02);
+      place.streak = std::min(most_steps, std::max(place.streak, 0) + 1);
+      place.theta = std::min(2.0, place.theta + 0.02 * place.streak);
+    } else {
+      place.streak = 0;
     }
     place.reusable = place.lost = 0;
     place.judged = 0;
