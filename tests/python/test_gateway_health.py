@@ -147,13 +147,26 @@ def test_the_rule_for_hung_replicas() -> None:
 
 
 async def test_a_client_that_does_not_read_makes_nobody_hung() -> None:
+    sent = 0
+
     async def flood(seen: rigs.Seen, reply: rigs.Reply) -> None:
+        nonlocal sent
         if not seen.json.get("flood"):
             await rigs.answer(seen, reply)
             return
         await reply.stream()
         while True:
             await reply.chunk(b"x" * 65536)
+            sent += 1
+
+    seen, since = -1, 0.0
+
+    def held_long_enough(state: Any) -> bool:
+        """Nothing has been sent for several times as long as counts as hung."""
+        nonlocal seen, since
+        if seen != sent:
+            seen, since = sent, state["now"]
+        return bool(state["now"] - since > 5 * HANGS.stall_after)
 
     async with (
         engines(1, flood) as (engine,),
@@ -163,9 +176,7 @@ async def test_a_client_that_does_not_read_makes_nobody_hung() -> None:
         await client.send("POST", "/v1/completions", [], b'{"model": "m", "flood": true}')
         await client.head()
         client.pause()
-        # Several times as long as counts as hung, by the clock of the feed.
-        began = (await rig.state())["now"]
-        state = await rig.until(lambda s: s["now"] - began > 4 * HANGS.stall_after)
+        state = await rig.until(held_long_enough)
         assert (row(state, engine)["state"], row(state, engine)["in_flight"]) == ("up", 1)
 
 
