@@ -142,7 +142,7 @@ def test_a_plan_that_cannot_be_played_is_refused(plan: dict[str, object], said: 
 
 
 def test_an_unknown_mode_is_refused_and_the_known_ones_are_named() -> None:
-    with pytest.raises(LadderError, match="fast: there are off, on, published"):
+    with pytest.raises(LadderError, match="fast: there are off, on, published, gate"):
         steering("fast", Target(("http://a",)))
 
 

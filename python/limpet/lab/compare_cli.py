@@ -19,7 +19,7 @@ from rich.table import Table
 from limpet.lab.compare import COLUMNS, Comparison, Plan, compare
 from limpet.lab.ladder import Ladder, Shape, Turn
 from limpet.lab.report import render
-from limpet.lab.steering import ROUTERS, LadderError, Steering, Target, steering
+from limpet.lab.steering import MODES, LadderError, Steering, Target, steering
 
 
 def fail(message: object) -> typer.Exit:
@@ -128,7 +128,7 @@ def compare_command(
         int, typer.Option("--data-parallel-size", min=1, help="Ranks behind each URL.")
     ] = 1,
     modes: Annotated[
-        str, typer.Option(help=f"The first is the baseline; off, {', '.join(ROUTERS)}.")
+        str, typer.Option(help=f"The first is the baseline; {', '.join(MODES)}.")
     ] = "off,on",
     sessions: Annotated[str, typer.Option(help="At once, a step each.")] = "4,8,16",
     seconds: Annotated[float, typer.Option(min=1, help="Of a step.")] = 120,

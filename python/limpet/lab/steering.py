@@ -61,6 +61,12 @@ class Route:
         self.outcome = headers.get("x-limpet-outcome", self.outcome)
 
 
+def _route_to(replica: limpet.Replica, outcome: limpet.Outcome) -> Route:
+    rank = replica.rank
+    headers = {} if rank is None else {"X-data-parallel-rank": str(rank)}
+    return Route(replica.endpoint, headers, replica.name, outcome.value)
+
+
 class Steering:
     """Nobody: the engine's own balancer or, over several endpoints, the shortest queue (fewest of
     our turns in flight), as the usual balancers do."""
@@ -112,11 +118,28 @@ class RouterSteering(Steering):
         with self.router.route(session, prompt_tokens=prompt_tokens) as lease:
             if lease.replica is None:
                 raise LadderError("the router found no replica that is up")
-            rank = lease.replica.rank
-            headers = {} if rank is None else {"X-data-parallel-rank": str(rank)}
-            route = Route(lease.replica.endpoint, headers, lease.replica.name, lease.outcome.value)
+            route = _route_to(lease.replica, lease.outcome)
             yield route
             lease.finish(route.usage)
+
+
+class GateSteering(RouterSteering):
+    """The default rule behind the admission gate: a turn may wait before it is sent, which its
+    time to first byte includes."""
+
+    def __init__(self, target: Target) -> None:
+        super().__init__(target, "gate", limpet.Router)
+        self.gate = limpet.WorkingSetGate(self.router)
+
+    @asynccontextmanager
+    async def turn(self, session: str, prompt_tokens: int) -> AsyncIterator[Route]:
+        try:
+            async with self.gate.enter(session, prompt_tokens=prompt_tokens) as ticket:
+                route = _route_to(ticket.replica, ticket.outcome)
+                yield route
+                ticket.finish(route.usage)
+        except limpet.GateRefusedError as error:
+            raise LadderError(f"the gate refused a turn: {error}") from error
 
 
 class GatewaySteering(Steering):
@@ -156,11 +179,15 @@ ROUTERS: dict[str, Callable[[], limpet.Router]] = {
     ),
 }
 
+MODES = ("off", *ROUTERS, "gate")
+
 
 def steering(mode: str, target: Target) -> Steering:
-    """A fresh steering for one run: "off", or a router of ROUTERS. Throws LadderError on others."""
+    """A fresh steering for one run, in one of MODES. Throws LadderError for others."""
     if mode == "off":
         return Steering(target)
+    if mode == "gate":
+        return GateSteering(target)
     if mode not in ROUTERS:
-        raise LadderError(f"mode {mode}: there are off, {', '.join(ROUTERS)}")
+        raise LadderError(f"mode {mode}: there are {', '.join(MODES)}")
     return RouterSteering(target, mode, ROUTERS[mode])
