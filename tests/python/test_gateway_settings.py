@@ -36,6 +36,7 @@ def test_the_example_can_be_read_and_shows_the_defaults() -> None:
     assert read.metrics == s.MetricsSettings()
     (pool,) = read.pools
     assert pool.models == ("Qwen/Qwen3-4B",)
+    assert pool.gate == s.GateSettings()
     assert [replica.name for replica in pool.replicas] == ["gpu0", "gpu1"]
     assert read.keys == (s.KeySettings(hashlib.sha256(b"key").hexdigest(), "team-a"),)
 
@@ -50,6 +51,7 @@ def test_the_example_documents_every_option() -> None:
         "health": s.HealthSettings,
         "metrics": s.MetricsSettings,
         "pool": s.PoolSettings,
+        "pool.gate": s.GateSettings,
         "pool.replica": s.ReplicaSettings,
         "key": s.KeySettings,
     }
@@ -59,7 +61,7 @@ def test_the_example_documents_every_option() -> None:
         sections[name] = sections.get(name, "") + body
     assert sections.keys() == tables.keys()
     for name, table in tables.items():
-        options = {field.name for field in dataclasses.fields(table)} - {"replicas"}
+        options = {field.name for field in dataclasses.fields(table)} - {"replicas", "gate"}
         shown = set(re.findall(r"^(?:# )?([a-z0-9_]+) = ", sections[name], re.MULTILINE))
         assert shown == options, name
 

@@ -12,18 +12,33 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 
+import limpet
 from limpet.gateway import request as requests
-from limpet.gateway.attempt import Attempt, Cut
+from limpet.gateway.attempt import COMMENT, Attempt, Cut
 from limpet.gateway.errors import Refusal
 from limpet.gateway.gateway import Gateway, Tenant
 from limpet.gateway.headers import CREDENTIALS, BadHeader, to_engine
 from limpet.gateway.models import list_models
+from limpet.gateway.pool import Ask, Choice, Pool
 from limpet.gateway.record import Record
 from limpet.gateway.replicas import Flight
 from limpet.gateway.request import ClientGone, Message, Receive, Scope, Send
 
 log = logging.getLogger("limpet.gateway")
+
+_BYTES_A_TOKEN = 4  # of a prompt, roughly; the gate goes by the engines' own figures afterwards
+# Before anything is known of the answer: for the client of a stream that waits at the gate.
+_OPENING: Message = {
+    "type": "http.response.start",
+    "status": 200,
+    "headers": [
+        (b"content-type", b"text/event-stream; charset=utf-8"),
+        (b"cache-control", b"no-cache"),
+        (b"x-limpet-outcome", b"waiting"),
+    ],
+}
 
 
 class App:
@@ -45,7 +60,7 @@ class App:
             await self._answer(scope, receive, send, flight, record)
         except Refusal as refusal:
             record.refused(refusal)
-            await _send_refusal(send, scope["path"], refusal)
+            await _send_refusal(send, scope["path"], refusal, flight)
         except ClientGone:
             record.error = "client gone"
         except Cut as cut:
@@ -59,13 +74,13 @@ class App:
                 return
             flight.resume()
             closing = Refusal(503, "the gateway is shutting down", "shutting_down", retry_after=1)
-            await _send_refusal(send, scope["path"], closing)
+            await _send_refusal(send, scope["path"], closing, flight)
         except Exception:
             log.exception("a request failed in the gateway itself")
             record.error = "gateway error"
             if not flight.started:
                 failed = Refusal(500, "the gateway failed; its log says why", "gateway_error")
-                await _send_refusal(send, scope["path"], failed)
+                await _send_refusal(send, scope["path"], failed, flight)
         finally:
             if record.path != "/health":
                 self.gateway.log(record)
@@ -165,7 +180,7 @@ class App:
         exclude: tuple[str, ...] = ()
         try:
             while True:
-                choice = pool.choose(ask, exclude)
+                choice = await self._choose(pool, ask, exclude, body, flight, send)
                 attempt = Attempt(self.gateway, pool, choice, flight, record, send, path)
                 others = await attempt.run(target, passed, sent, retry=not exclude)
                 if not others:
@@ -176,6 +191,43 @@ class App:
         finally:
             watcher.cancel()
 
+    async def _choose(
+        self,
+        pool: Pool,
+        ask: Ask,
+        exclude: tuple[str, ...],
+        body: bytes,
+        flight: Flight,
+        send: Send,
+    ) -> Choice:
+        """The pool's choice, once its gate lets the turn in. While it waits, comments keep the
+        client of a stream, if they are configured."""
+        if pool.gate is None:
+            return pool.choose(ask, exclude)
+        comment = self.gateway.settings.server.keepalive_comment
+        admitted = asyncio.ensure_future(pool.admit(ask, exclude, len(body) // _BYTES_A_TOKEN))
+        try:
+            if comment and requests.streams(body):
+                while not (await asyncio.wait({admitted}, timeout=comment))[0]:
+                    if not flight.opened:
+                        flight.opened = True
+                        await send(_OPENING)
+                    await send({"type": "http.response.body", "body": COMMENT, "more_body": True})
+            return await admitted
+        except limpet.GateRefusedError as error:
+            crowded = error.reason is limpet.GateReason.too_many_waiting
+            raise Refusal(
+                429 if crowded else 503,
+                f"the gate refused the turn: {error}",
+                "too_many_waiting" if crowded else "gate_refused",
+                retry_after=round(error.retry_after),
+            ) from None
+        finally:
+            if not admitted.done():
+                admitted.cancel()
+                with suppress(asyncio.CancelledError):
+                    await admitted
+
 
 async def _watch(receive: Receive, flight: Flight) -> None:
     """Cancels the flight once its client hangs up."""
@@ -185,7 +237,11 @@ async def _watch(receive: Receive, flight: Flight) -> None:
         flight.hang_up()
 
 
-async def _send_refusal(send: Send, path: str, refusal: Refusal) -> None:
+async def _send_refusal(send: Send, path: str, refusal: Refusal, flight: Flight) -> None:
+    if flight.opened:
+        event = refusal.event(path)
+        await send({"type": "http.response.body", "body": event, "more_body": False})
+        return
     body = refusal.body(path)
     await _send_whole(send, refusal.status, refusal.headers(body), body)
 

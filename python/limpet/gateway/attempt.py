@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import aiohttp
 
 import limpet
-from limpet.gateway.errors import Refusal
+from limpet.gateway.errors import Refusal, event_of
 from limpet.gateway.gateway import Gateway
 from limpet.gateway.headers import RANK, to_client
 from limpet.gateway.pool import Choice, Pool
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from multidict import CIMultiDict
 
 _RETRIED = frozenset({502, 503, 504})
-_COMMENT = b": keep-alive\n\n"
+COMMENT = b": keep-alive\n\n"
 
 
 class Cut(Exception):
@@ -137,7 +137,11 @@ class Attempt:
         self.record.status = status
         self.pool.answers[status] = self.pool.answers.get(status, 0) + 1
         self.flight.started = True
-        await self.send({"type": "http.response.start", "status": status, "headers": headers})
+        if not self.flight.opened:
+            await self.send({"type": "http.response.start", "status": status, "headers": headers})
+        elif status != 200 or answer.content_type != "text/event-stream":
+            await self._fail_stream(answer)
+            return
         usage = Usage(answer) if status < 400 else None
         prefix: list[int] = []
         try:
@@ -157,6 +161,17 @@ class Attempt:
                 self.choice.fail()
             return  # else the client's own error: run() gives the slot back
         self.record.used(usage.found, self.choice.finish(usage.found, prefix))
+
+    async def _fail_stream(self, answer: aiohttp.ClientResponse) -> None:
+        """No stream came, and the client has been given the beginning of one."""
+        try:
+            event = event_of(self.path, await answer.read())
+        except (aiohttp.ClientError, asyncio.TimeoutError, OSError) as error:
+            self.choice.fail()
+            raise Cut("the replica broke off its answer") from error
+        if answer.status >= 500:
+            self.choice.fail()
+        await self.send({"type": "http.response.body", "body": event, "more_body": False})
 
     async def _stream(
         self, answer: aiohttp.ClientResponse, usage: Usage | None, body: bytes
@@ -200,7 +215,7 @@ class Attempt:
         while True:
             with suppress(asyncio.TimeoutError):
                 return await asyncio.wait_for(content.readany(), seconds)
-            await self.send({"type": "http.response.body", "body": _COMMENT, "more_body": True})
+            await self.send({"type": "http.response.body", "body": COMMENT, "more_body": True})
 
 
 class Usage:

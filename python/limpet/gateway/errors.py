@@ -66,6 +66,10 @@ class Refusal(Exception):
             }
         ).encode()
 
+    def event(self, path: str) -> bytes:
+        """body() as an event of a stream that has begun."""
+        return event_of(path, self.body(path))
+
     def headers(self, body: bytes) -> list[tuple[bytes, bytes]]:
         headers = [
             (b"content-type", b"application/json"),
@@ -76,3 +80,9 @@ class Refusal(Exception):
         if self.status == 401:
             headers.append((b"www-authenticate", b"Bearer"))
         return headers
+
+
+def event_of(path: str, body: bytes) -> bytes:
+    """An error's body, JSON, as an event of a stream, in the form of the path's protocol."""
+    kind = b"event: error\n" if path.startswith("/v1/messages") else b""
+    return kind + b"data: " + b" ".join(body.split()) + b"\n\n"

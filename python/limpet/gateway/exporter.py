@@ -69,6 +69,18 @@ def page(pools: Iterable[Pool]) -> str:
             snapshot.affinity.value == "on")  # fmt: skip
         add("awaiting_first_byte", "gauge", "Turns sent that have no byte of an answer.", here,
             len(pool.awaiting))  # fmt: skip
+        if pool.gate is not None:
+            gate = pool.gate.snapshot()
+            add("gate_waiting", "gauge", "Turns that wait at the gate.", here, gate.waiting)
+            add("gate_longest_wait_seconds", "gauge", "Of those, the longest.", here,
+                gate.longest_wait)  # fmt: skip
+            add("gate_residents", "gauge", "Conversations inside.", here, gate.residents)
+            add(
+                "gate_open", "gauge", "1 where a replica's KV capacity is unknown.", here, gate.open
+            )
+            for name in ("passed", "waited", "refused", "cancelled"):
+                add("gate_turns_total", "counter", "Turns by what became of them at the gate.",
+                    {**here, "end": name}, getattr(gate, name))  # fmt: skip
         hour = pool.timeline.last_hour()
         add("hour_cached_tokens", "gauge", "Prompt tokens of the last hour read from cache.", here,
             hour.cached)  # fmt: skip

@@ -14,6 +14,7 @@ import os
 import time
 from collections import deque
 from dataclasses import dataclass
+from typing import Any
 
 import limpet
 from limpet.gateway.replicas import Endpoint, Flight, Target, Wanted
@@ -68,7 +69,7 @@ class Choice:
     def __init__(
         self,
         pool: Pool,
-        lease: limpet.Lease | None,
+        lease: limpet.Lease | limpet.GateTicket | None,
         target: Target | None,
         endpoint: Endpoint | None,
         decided: Decided,
@@ -135,6 +136,11 @@ class Pool:
             overflow=self.spill,
             metrics=_PARSERS[settings.kind](),
             secret=secret,
+        )
+        self.gate = (
+            limpet.WorkingSetGate(self.router, **settings.gate.options())
+            if settings.gate.enabled
+            else None
         )
         self.ledger = limpet.Ledger(block_tokens=settings.block_tokens)
         self.timeline = limpet.Timeline()
@@ -218,6 +224,38 @@ class Pool:
     # Decisions ------------------------------------------------------------------------------------
 
     def choose(self, ask: Ask, exclude: tuple[str, ...] = ()) -> Choice:
+        """The decision, at once."""
+        asked = self._ask(ask, exclude)
+        if isinstance(asked, Choice):
+            return asked
+        decided, arguments = asked
+        return self._chosen(decided, self.router.route(ask.key, **arguments), exclude)
+
+    async def admit(self, ask: Ask, exclude: tuple[str, ...], prompt_tokens: int) -> Choice:
+        """choose(), once the gate lets the turn in. limpet.GateRefusedError where it does not."""
+        if self.gate is None:
+            return self.choose(ask, exclude)
+        asked = self._ask(ask, exclude)
+        if isinstance(asked, Choice):
+            return asked
+        decided, arguments = asked
+        decided.outcome = "waiting"
+        ticket = self.gate.enter(ask.key, prompt_tokens=prompt_tokens, **arguments)
+        try:
+            await ticket
+        except limpet.GateRefusedError:
+            decided.outcome = "refused"
+            raise
+        if ticket.replica is not None and ticket.replica.name not in self.targets:
+            ticket.fail()  # it was removed meanwhile
+            return await self.admit(ask, exclude, prompt_tokens)
+        choice = self._chosen(decided, ticket, exclude)
+        if choice.lease is None:
+            ticket.cancel()
+        return choice
+
+    def _ask(self, ask: Ask, exclude: tuple[str, ...]) -> Choice | tuple[Decided, dict[str, Any]]:
+        """What the router is to be asked; a Choice where it is not."""
         ranks = len(self.targets) > len(self.endpoints)
         if ranks and not ask.steerable:
             if not self._said_unsteered:
@@ -235,6 +273,12 @@ class Pool:
                 return self._unrouted(ask, exclude)
             pinned = named[0]
 
+        arguments: dict[str, Any] = {
+            "parent": ask.parent,
+            "client_pinned": pinned,
+            "exclude": exclude,
+            "side_call": ask.side_call,
+        }
         decided = self._decided(ask, "")
         explained = len(self.targets) <= _ALWAYS_EXPLAINED
         if not explained:
@@ -242,20 +286,15 @@ class Pool:
             explained = now - self._explained_at >= _EXPLAINED_EVERY
             self._explained_at = now if explained else self._explained_at
         if explained:
-            decided.explanation = self.router.explain(
-                ask.key,
-                parent=ask.parent,
-                client_pinned=pinned,
-                exclude=exclude,
-                side_call=ask.side_call,
-            )
-        lease = self.router.route(
-            ask.key,
-            parent=ask.parent,
-            client_pinned=pinned,
-            exclude=exclude,
-            side_call=ask.side_call,
-        )
+            decided.explanation = self.router.explain(ask.key, **arguments)
+        return decided, arguments
+
+    def _chosen(
+        self,
+        decided: Decided,
+        lease: limpet.Lease | limpet.GateTicket,
+        exclude: tuple[str, ...],
+    ) -> Choice:
         decided.decision = lease.decision
         decided.outcome = lease.outcome.value
         if lease.outcome is limpet.Outcome.unrouted:  # affinity is off

@@ -28,7 +28,8 @@ class Flight:
     """One turn on its way: which task serves it, where, and when bytes last came back."""
 
     __slots__ = (
-        "aborted", "began", "hung_up", "last_byte", "sending", "started", "target", "task",
+        "aborted", "began", "hung_up", "last_byte", "opened", "sending", "started", "target",
+        "task",
     )  # fmt: skip
 
     def __init__(self, task: asyncio.Task[object]) -> None:
@@ -37,7 +38,8 @@ class Flight:
         self.began = 0.0  # loop time at which the present attempt was sent
         self.last_byte = 0.0  # loop time of the last body byte; 0: none yet
         self.sending = False  # it is the client that is waited for
-        self.started = False  # whether the client has been sent anything
+        self.opened = False  # whether a stream was begun for it while it waits at the gate
+        self.started = False  # whether the client has been sent anything of an answer
         self.hung_up = False  # the client went away
         self.aborted = ""  # why the gateway ended it
 

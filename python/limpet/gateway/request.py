@@ -89,6 +89,15 @@ def model_of(body: bytes, content_type: bytes) -> str | None:
     return model
 
 
+def streams(body: bytes) -> bool:
+    """Whether a body, JSON, asks for a stream."""
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(document, dict) and document.get("stream") is True
+
+
 def key_of(headers: MutableMapping[bytes, bytes]) -> bytes:
     """The API key that a client sent, as OpenAI's or as Anthropic's clients do; b"" for none."""
     bearer = headers.get(b"authorization", b"")

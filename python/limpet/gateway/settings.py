@@ -146,6 +146,36 @@ class ReplicaSettings:
 
 
 @dataclass(frozen=True)
+class GateSettings:
+    """Admission for conversations that outgrow the caches: the options of limpet.WorkingSetGate."""
+
+    enabled: bool = False
+    theta: float = 0.95
+    max_wait: float = 60.0
+    min_turns: int = 2
+    grace: float = 2.0
+    deadline: float = 600.0
+    max_waiting: int = 1024
+    shared_prefix_tokens: int | None = None
+    kv_capacity_tokens: int | None = None
+    automatic: bool = False
+
+    def __post_init__(self) -> None:
+        _require(0 < self.theta <= 2, "theta", self.theta, "a share above 0 and at most 2")
+        _at_least(self, 0, "max_wait", "grace", "deadline", "max_waiting")
+        _at_least(self, 1, "min_turns")
+        for key in ("shared_prefix_tokens", "kv_capacity_tokens"):
+            value = getattr(self, key)
+            _require(value is None or value >= 0, key, value, "must be at least 0")
+
+    def options(self) -> dict[str, Any]:
+        """As limpet.WorkingSetGate takes them."""
+        options = dataclasses.asdict(self)
+        del options["enabled"]
+        return options | {"deadline": self.deadline or None}
+
+
+@dataclass(frozen=True)
 class PoolSettings:
     name: str = "default"
     models: tuple[str, ...] = ()
@@ -156,6 +186,7 @@ class PoolSettings:
     block_tokens: int = 16
     api_key_env: str = ""
     replicas: tuple[ReplicaSettings, ...] = ()
+    gate: GateSettings = field(default_factory=GateSettings)
 
     def __post_init__(self) -> None:
         _require(bool(self.name), "name", self.name, "a pool needs a name")
@@ -298,12 +329,13 @@ def parse(document: dict[str, Any], file: str) -> Settings:
 def _pool(item: object, where: str) -> PoolSettings:
     if not isinstance(item, dict):
         raise SettingsError(f"{where}: must be a table")
-    rest = {key: value for key, value in item.items() if key != "replica"}
+    rest = {key: value for key, value in item.items() if key not in ("replica", "gate")}
     replicas = _list(item.get("replica", []), f"{where}: replica")
     return _table(
         PoolSettings,
         rest,
         where,
+        gate=_table(GateSettings, item.get("gate", {}), f"{where}: [pool.gate]"),
         replicas=tuple(
             _table(ReplicaSettings, one, f"{where}: [[pool.replica]] {number}")
             for number, one in enumerate(replicas, 1)
@@ -320,7 +352,7 @@ def _list(value: object, where: str) -> list[Any]:
 def _table(cls: type[_Table], item: object, where: str, **made: Any) -> _Table:
     if not isinstance(item, dict):
         raise SettingsError(f"{where}: must be a table")
-    options = {f.name: f for f in dataclasses.fields(cls) if f.name != "replicas"}  # type: ignore[arg-type]
+    options = {f.name: f for f in dataclasses.fields(cls) if f.name not in ("replicas", "gate")}  # type: ignore[arg-type]
     values: dict[str, Any] = {}
     for key, value in item.items():
         if key not in options:

@@ -7,6 +7,7 @@ seconds, ages seconds, ratios 0..1, unknown is null.
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from typing import Any
 
@@ -31,7 +32,6 @@ def state(pool: Pool, loop_now: float) -> dict[str, Any]:
     hour = pool.timeline.last_hour()
     keyed = [sum(getattr(r, n) for r in snapshot.replicas) for n in ("sticky", "spilled_in",
              "moved")]  # fmt: skip
-    waits = [loop_now - flight.began for flight in pool.awaiting]
     return {
         "pool": pool.name,
         "now": time.time(),
@@ -53,12 +53,30 @@ def state(pool: Pool, loop_now: float) -> dict[str, Any]:
             for turn_class, total in pool.ledger.totals().items()
         ],
         "decisions": [decision(decided) for decided in pool.decisions],
-        "waiting": {
-            "turns": len(waits),
-            "longest": max(waits, default=0.0),
-            "reasons": {"first byte": len(waits)} if waits else {},
-        },
+        "waiting": _waiting(pool, loop_now),
+        "gate": None if pool.gate is None else _gate(pool.gate.snapshot()),
     }
+
+
+def _waiting(pool: Pool, loop_now: float) -> dict[str, Any]:
+    """Turns that the client has no byte of, by what they wait for."""
+    waits = [loop_now - flight.began for flight in pool.awaiting]
+    longest = max(waits, default=0.0)
+    reasons = {"first byte": len(waits)} if waits else {}
+    turns = len(waits)
+    if pool.gate is not None:
+        gate = pool.gate.snapshot()
+        turns += gate.waiting
+        longest = max(longest, gate.longest_wait)
+        if gate.waiting:
+            reasons["room in the caches (gate)"] = gate.waiting
+    return {"turns": turns, "longest": longest, "reasons": reasons}
+
+
+def _gate(gate: limpet.GateSnapshot) -> dict[str, Any]:
+    shown = dataclasses.asdict(gate)
+    shown["replicas"] = list(shown["replicas"])
+    return shown
 
 
 def _replica(row: limpet.ReplicaSnapshot, target: Target) -> dict[str, Any]:
