@@ -148,6 +148,9 @@ class Ladder:
         async with self._client() as http:
             model = await self._find_model(http)
             before = await self._counters(http)
+            # Whoever steers has seen the engines before the first turn comes, as a gateway has.
+            for endpoint, page in await self._pages(http):
+                steering.observe(endpoint, page)
             players = _Players(self, http, steering, model, sessions, seconds, seed, salt)
             busy: list[int] = []
             watcher = asyncio.create_task(self._watch(http, steering, busy))
