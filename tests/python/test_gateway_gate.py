@@ -135,38 +135,34 @@ async def test_a_client_that_hangs_up_leaves_the_queue() -> None:
         assert "gone" not in script.seen
 
 
+async def stream_that_waits(rig: Rig, script: Held, session: bytes) -> bytes:
+    """What a stream brings that is kept by comments until the place is free, without them."""
+    comment = b": keep-alive\n\n"
+    body = {"model": "m", "stream": True, "messages": [{"role": "user", "content": "x"}]}
+    async with Client(rig.url) as client, rigs.deadline():
+        await client.send("POST", "/v1/chat/completions", [(b"x-session-id", session)],
+                          json.dumps(body).encode())  # fmt: skip
+        status, headers = await client.head()
+        assert status == 200
+        assert (b"content-type", b"text/event-stream; charset=utf-8") in headers
+        assert await client.chunk() == comment
+        script.go.set()
+        text = b""
+        while chunk := await client.chunk():
+            text += chunk
+    return text.replace(comment, b"")
+
+
 async def test_comments_keep_the_client_of_a_stream_that_waits() -> None:
     async with held(keepalive_comment=0.02) as (rig, script, _):
-        async with Client(rig.url) as client, rigs.deadline():
-            body = {"model": "m", "stream": True, "messages": [{"role": "user", "content": "x"}]}
-            await client.send("POST", "/v1/chat/completions", [(b"x-session-id", b"second")],
-                              json.dumps(body).encode())  # fmt: skip
-            status, headers = await client.head()
-            assert status == 200
-            assert (b"content-type", b"text/event-stream; charset=utf-8") in headers
-            assert await client.chunk() == b": keep-alive\n\n"
-            script.go.set()
-            text = b""
-            while chunk := await client.chunk():
-                text += chunk
-        events = text.replace(b": keep-alive\n\n", b"")
+        events = await stream_that_waits(rig, script, b"second")
         assert events.startswith(b'data: {"choices": [{"delta": {"content": "0"}}]}\n\n')
         assert events.endswith(b"data: [DONE]\n\n")
 
 
 async def test_an_error_after_comments_is_an_event_of_the_stream() -> None:
     async with held(keepalive_comment=0.02) as (rig, script, _):
-        async with Client(rig.url) as client, rigs.deadline():
-            body = {"model": "m", "stream": True, "messages": [{"role": "user", "content": "x"}]}
-            await client.send("POST", "/v1/chat/completions", [(b"x-session-id", b"broken")],
-                              json.dumps(body).encode())  # fmt: skip
-            await client.head()
-            await client.chunk()
-            script.go.set()
-            text = b""
-            while chunk := await client.chunk():
-                text += chunk
-        event = text.replace(b": keep-alive\n\n", b"")
+        event = await stream_that_waits(rig, script, b"broken")
         assert event == b'data: {"error": {"message": "no"}}\n\n'
         assert not any(row["in_flight"] for row in (await rig.idle())["replicas"])
 

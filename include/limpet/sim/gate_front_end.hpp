@@ -39,20 +39,12 @@ class GateFrontEnd : public FrontEndBase {
       : router_(router), gate_(gate), clock_(std::move(clock)) {}
 
   void start(std::span<const EngineProfile> fleet) {
-    for (std::size_t i = 0; i < fleet.size(); ++i) {
-      replicas_.push_back(router_.add_replica({.name = "replica-" + std::to_string(i),
-                                               .endpoint = std::string(endpoint),
-                                               .engine = std::to_string(i),
-                                               .max_num_seqs = fleet[i].max_num_seqs}));
-    }
+    replicas_ = add_fleet(router_, endpoint, fleet);
   }
 
   [[nodiscard]] Choice choose(const Arrival& turn, double now) {
     clock_.advance_to(instant_at(now));
-    Turn asked;
-    asked.key = turn.conversation;
-    if (!turn.parent.empty()) asked.parent = turn.parent;
-    asked.prompt_tokens = turn.prompt_tokens;
+    const Turn asked = turn_of(turn);
     const std::uint64_t id = turn.id;
     GateTicket& ticket = tickets_[id] = gate_.enter(asked, [this, id] { admitted_.push_back(id); });
     assert(ticket.state() != TicketState::refused);  // nobody takes a simulated replica down

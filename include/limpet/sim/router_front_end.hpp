@@ -31,6 +31,29 @@ namespace limpet::sim {
   return Instant{Duration{static_cast<Duration::rep>(std::llround(seconds * 1e9))}};
 }
 
+// The fleet as replicas of `router`, in its order, all behind one endpoint.
+template <class RouterT>
+[[nodiscard]] std::vector<ReplicaId> add_fleet(RouterT& router, std::string_view endpoint,
+                                               std::span<const EngineProfile> fleet) {
+  std::vector<ReplicaId> replicas;
+  for (std::size_t i = 0; i < fleet.size(); ++i) {
+    replicas.push_back(router.add_replica({.name = "replica-" + std::to_string(i),
+                                           .endpoint = std::string(endpoint),
+                                           .engine = std::to_string(i),
+                                           .max_num_seqs = fleet[i].max_num_seqs}));
+  }
+  return replicas;
+}
+
+// What a router is asked; `turn` must outlive it.
+[[nodiscard]] inline Turn turn_of(const Arrival& turn) {
+  Turn asked;
+  asked.key = turn.conversation;
+  if (!turn.parent.empty()) asked.parent = turn.parent;
+  asked.prompt_tokens = turn.prompt_tokens;
+  return asked;
+}
+
 template <class RouterT>
 class RouterFrontEnd : public FrontEndBase {
  public:
@@ -41,20 +64,12 @@ class RouterFrontEnd : public FrontEndBase {
   RouterFrontEnd(RouterT& router, ManualClock clock) : router_(router), clock_(std::move(clock)) {}
 
   void start(std::span<const EngineProfile> fleet) {
-    for (std::size_t i = 0; i < fleet.size(); ++i) {
-      replicas_.push_back(router_.add_replica({.name = "replica-" + std::to_string(i),
-                                               .endpoint = std::string(endpoint),
-                                               .engine = std::to_string(i),
-                                               .max_num_seqs = fleet[i].max_num_seqs}));
-    }
+    replicas_ = add_fleet(router_, endpoint, fleet);
   }
 
   [[nodiscard]] Choice choose(const Arrival& turn, double now) {
     clock_.advance_to(instant_at(now));
-    Turn asked;
-    asked.key = turn.conversation;
-    if (!turn.parent.empty()) asked.parent = turn.parent;
-    asked.prompt_tokens = turn.prompt_tokens;
+    const Turn asked = turn_of(turn);
     Lease lease = router_.route(asked);
     assert(lease);  // nobody takes a simulated replica down
     const Choice choice{index_of(lease.replica()), lease.outcome()};
