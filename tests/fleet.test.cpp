@@ -8,6 +8,7 @@
 #include <limits>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 using namespace limpet;
@@ -31,6 +32,11 @@ struct Table {
     return {};
   }
 };
+
+Fleet::Observed observe(Fleet& fleet, std::string_view endpoint,
+                        const std::vector<Reading>& readings, Instant now) {
+  return fleet.observe(endpoint, readings.data(), readings.size(), now);
+}
 
 Reading reading(double kv_usage, double queries = 0) {
   return {.running = 2.0, .waiting = 1.0, .kv_usage = kv_usage, .prefix_queries = queries};
@@ -133,7 +139,7 @@ TEST_CASE("a reading goes to every replica behind its endpoint, by engine where 
   first.engine = "0";
   Reading second = reading(0.75);
   second.engine = "1";
-  const auto observed = table.fleet.observe("http://host:8000/", {first, second}, at(1s));
+  const auto observed = observe(table.fleet, "http://host:8000/", {first, second}, at(1s));
   CHECK(observed.replicas == 2);
   CHECK(observed.restarts == 0);
   CHECK(table.fleet.load(zero.slot, at(1s)).kv_usage == 0.25);
@@ -144,7 +150,7 @@ TEST_CASE("a reading goes to every replica behind its endpoint, by engine where 
 TEST_CASE("of several engines behind one replica counts add up and the fullest cache counts") {
   Table table;
   const ReplicaId all = table.fleet.add({.name = "r", .endpoint = "e"});
-  static_cast<void>(table.fleet.observe("e", {reading(0.2, 100), reading(0.6, 50)}, at(0s)));
+  static_cast<void>(observe(table.fleet, "e", {reading(0.2, 100), reading(0.6, 50)}, at(0s)));
   const ReplicaLoad load = table.fleet.load(all.slot, at(0s));
   CHECK(load.kv_usage == 0.6);
   CHECK(load.running == 4);
@@ -157,7 +163,7 @@ TEST_CASE("a gauge is fresh until it is as old as the limit") {
   const ReplicaId a = table.fleet.add({.name = "a"});
   CHECK_FALSE(table.fleet.reading_fresh(a.slot, at(0s)));
   CHECK_FALSE(table.fleet.reading_age(a.slot, at(0s)).has_value());
-  static_cast<void>(table.fleet.observe("a", {reading(0.5)}, at(10s)));
+  static_cast<void>(observe(table.fleet, "a", {reading(0.5)}, at(10s)));
   CHECK(table.fleet.reading_fresh(a.slot, at(25s - 1ns)));
   CHECK_FALSE(table.fleet.reading_fresh(a.slot, at(25s)));
   CHECK(table.fleet.reading_age(a.slot, at(12s)) == 2.0);
@@ -166,12 +172,12 @@ TEST_CASE("a gauge is fresh until it is as old as the limit") {
 TEST_CASE("gauges out of range are clamped, and one that is absent keeps the last") {
   Table table;
   const ReplicaId a = table.fleet.add({.name = "a"});
-  static_cast<void>(table.fleet.observe("a", {reading(1.7)}, at(0s)));
+  static_cast<void>(observe(table.fleet, "a", {reading(1.7)}, at(0s)));
   CHECK(table.fleet.load(a.slot, at(0s)).kv_usage == 1.0);
-  static_cast<void>(table.fleet.observe("a", {reading(-3)}, at(0s)));
+  static_cast<void>(observe(table.fleet, "a", {reading(-3)}, at(0s)));
   CHECK(table.fleet.load(a.slot, at(0s)).kv_usage == 0.0);
-  static_cast<void>(table.fleet.observe("a", {reading(0.5)}, at(0s)));
-  static_cast<void>(table.fleet.observe("a", {Reading{.running = 1e300}}, at(20s)));
+  static_cast<void>(observe(table.fleet, "a", {reading(0.5)}, at(0s)));
+  static_cast<void>(observe(table.fleet, "a", {Reading{.running = 1e300}}, at(20s)));
   const ReplicaLoad load = table.fleet.load(a.slot, at(20s));
   CHECK(load.kv_usage == 0.5);
   CHECK_FALSE(load.reading_fresh);  // its age is that of the gauge
@@ -182,7 +188,7 @@ TEST_CASE("counters that fell and another start time are a restart, a page witho
   Table table;
   const ReplicaId a = table.fleet.add({.name = "a"});
   const auto restarts = [&](Reading next) {
-    return table.fleet.observe("a", {next}, at(0s)).restarts;
+    return observe(table.fleet, "a", {next}, at(0s)).restarts;
   };
   CHECK(restarts({.prefix_queries = 100.0, .prompt_tokens = 10.0, .start_time = 1.0}) == 0);
   CHECK(restarts({.prefix_queries = 100.0, .prompt_tokens = 10.0, .start_time = 1.0}) == 0);
@@ -200,7 +206,7 @@ TEST_CASE("a told capacity is not overwritten by a page, an unknown one is") {
       table.fleet.add({.name = "told", .endpoint = "e", .kv_capacity_tokens = 7});
   const ReplicaId open = table.fleet.add({.name = "open", .endpoint = "e"});
   CHECK(table.fleet.load(open.slot, at(0s)).kv_capacity_tokens == 0);
-  static_cast<void>(table.fleet.observe("e", {Reading{.kv_capacity_tokens = 5000.0}}, at(0s)));
+  static_cast<void>(observe(table.fleet, "e", {Reading{.kv_capacity_tokens = 5000.0}}, at(0s)));
   CHECK(table.fleet.load(told.slot, at(0s)).kv_capacity_tokens == 7);
   CHECK(table.fleet.load(open.slot, at(0s)).kv_capacity_tokens == 5000);
   CHECK(table.row(open, at(0s)).kv_capacity_tokens == 5000.0);
@@ -210,7 +216,7 @@ TEST_CASE("gauges overwrite nothing that was counted here") {
   Table table;
   const ReplicaId a = table.fleet.add({.name = "a"});
   REQUIRE(table.fleet.take(a, 0, Outcome::balanced, 50, at(0s)));
-  static_cast<void>(table.fleet.observe("a", {Reading{.running = 0.0, .kv_usage = 0.1}}, at(0s)));
+  static_cast<void>(observe(table.fleet, "a", {Reading{.running = 0.0, .kv_usage = 0.1}}, at(0s)));
   const ReplicaLoad load = table.fleet.load(a.slot, at(0s));
   CHECK(load.in_flight == 1);
   CHECK(load.in_flight_tokens == 50);

@@ -87,7 +87,8 @@ class Fleet {
     std::size_t replicas = 0;  // took a reading
     std::size_t restarts = 0;  // of those
   };
-  Observed observe(std::string_view endpoint, const std::vector<Reading>& readings, Instant now);
+  Observed observe(std::string_view endpoint, const Reading* readings, std::size_t count,
+                   Instant now);
 
   // Loads -----------------------------------------------------------------------------------------
 
@@ -171,10 +172,10 @@ class Fleet {
                detail::Counter count) noexcept;
 
   // Books the begin of a turn at its home; here and in enter(), in place of what was `promised`
-  // with its slot, in tokens. A pin whose cache is gone is passed over here and below.
+  // with its slot. A pin whose cache is gone is passed over here and below.
   void open(Home home, const TurnOpened& turn, Instant now,
             detail::Counter count = detail::Counter::none,
-            std::optional<std::uint32_t> promised = {}) noexcept;
+            const LiveWindow::Sum& promised = {}) noexcept;
 
   // Books the end of a turn at its conversation's home, for a turn that never got a slot.
   void close(const TurnClosed& closed, Instant now) noexcept;
@@ -184,7 +185,7 @@ class Fleet {
 
   // Books a conversation that is pinned here from now on, or no longer.
   void enter(Home home, const Conversation& conversation, Instant now,
-             std::optional<std::uint32_t> promised = {}) noexcept {
+             const LiveWindow::Sum& promised = {}) noexcept {
     transfer(home, conversation, now, 1, promised);
   }
   void leave(Home home, const Conversation& conversation, Instant now) noexcept {
@@ -229,12 +230,12 @@ class Fleet {
   }
 
   void open_live(Slot& row, const TurnOpened& turn, Instant now,
-                 std::optional<std::uint32_t> promised) noexcept;
+                 const LiveWindow::Sum& promised) noexcept;
   void close_live(Slot& row, const TurnClosed& closed, Instant now) noexcept;
   void transfer(Home home, const Conversation& conversation, Instant now, int sign,
-                std::optional<std::uint32_t> promised) noexcept;
-  [[nodiscard]] static Reading sum_for(const ReplicaOptions& options,
-                                       const std::vector<Reading>& readings, bool& found);
+                const LiveWindow::Sum& promised) noexcept;
+  [[nodiscard]] static Reading sum_for(const ReplicaOptions& options, const Reading* readings,
+                                       std::size_t count, bool& found);
   [[nodiscard]] static bool has_restarted(const Reading& before, const Reading& after) noexcept;
   [[nodiscard]] Info* info_of(ReplicaId replica) noexcept;
 

@@ -113,7 +113,9 @@ class Router {
   // The same in two steps, for those who scrape by themselves or keep a record. read() appends what
   // the page says, referring to it, or nothing; observe() takes readings from wherever they come.
   ParseStatus read(std::string_view page, std::vector<Reading>& readings) const;
-  void observe(std::string_view endpoint, const std::vector<Reading>& readings);
+  void observe(std::string_view endpoint, const std::vector<Reading>& readings) {
+    store_readings(endpoint, readings.data(), readings.size());
+  }
 
   // Effects: calls visit(const ReplicaLoad&) for each replica of the pool, in fleet order, with what
   // is known of it at `now`. No policy is called, so the caller may hold a lock of its own.
@@ -184,11 +186,11 @@ class Router {
 
   // The state of a turn between decision and lease.
   struct Booking {
-    std::optional<TurnOpened> opened{};       // the turn counts in the store
-    std::optional<Conversation> pinned{};     // what the next decision goes by
-    std::optional<std::uint32_t> promised{};  // tokens, counted where it is to be pinned
-    bool follows = false;                     // the turn counts as one of its conversation's
-    bool at_home = false;                     // the turn counts in the fleet table
+    std::optional<TurnOpened> opened{};    // the turn counts in the store
+    std::optional<Conversation> pinned{};  // what the next decision goes by
+    Fleet::LiveWindow::Sum promised{};     // counted where it is to be pinned
+    bool follows = false;                  // the turn counts as one of its conversation's
+    bool at_home = false;                  // the turn counts in the fleet table
     std::uint32_t tokens = 0;  // the conversation's context, where the engine has not told it
   };
 
@@ -218,6 +220,7 @@ class Router {
                           const Usage* usage) noexcept {
     static_cast<Router*>(router)->end_turn(lease, how, usage);
   }
+  void store_readings(std::string_view endpoint, const Reading* readings, std::size_t count);
   bool set_state(ReplicaId replica, ReplicaState state);
   void membership_changed();
   void let_expired_go(Instant now) const;

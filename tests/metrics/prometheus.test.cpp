@@ -30,8 +30,8 @@ Line sample(std::string_view line) {
       [&](std::string_view name, std::string_view value) { out.labels.emplace_back(name, value); });
   if (parsed) {
     out.is_sample = true;
-    out.name = parsed->name;
-    out.value = parsed->value;
+    out.name = parsed.name;
+    out.value = parsed.value;
   }
   return out;
 }
@@ -192,15 +192,15 @@ TEST_CASE("a line that breaks the format is no sample") {
 
 TEST_CASE("a TYPE comment declares a family, others do not") {
   using limpet::prometheus::parse_type;
-  REQUIRE(parse_type("# TYPE up gauge").has_value());
-  CHECK(parse_type("# TYPE up gauge")->name == "up");
-  CHECK(parse_type("# TYPE up gauge")->type == "gauge");
-  CHECK(parse_type("  #\tTYPE  a:b  counter ")->name == "a:b");
-  CHECK(parse_type("# TYPE \"my.metric\" counter")->name == "my.metric");
+  REQUIRE(parse_type("# TYPE up gauge"));
+  CHECK(parse_type("# TYPE up gauge").name == "up");
+  CHECK(parse_type("# TYPE up gauge").type == "gauge");
+  CHECK(parse_type("  #\tTYPE  a:b  counter ").name == "a:b");
+  CHECK(parse_type("# TYPE \"my.metric\" counter").name == "my.metric");
   for (const char* line : {"", "# HELP up gauge", "# TYPE up", "# TYPE", "# TYPE up a gauge",
                            "# TYPES up gauge", "# EOF", "up 1", "# TYPE 1 gauge"}) {
     CAPTURE(line);
-    CHECK_FALSE(parse_type(line).has_value());
+    CHECK_FALSE(parse_type(line));
   }
 }
 

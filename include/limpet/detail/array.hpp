@@ -17,13 +17,17 @@ class Array {
  public:
   Array() noexcept = default;
   explicit Array(std::size_t size) : first_(new T[size]()), size_(size) {}
-  Array(Array&& other) noexcept : first_(other.first_), size_(other.size_) { other.let_go(); }
+  Array(Array&& other) noexcept : first_(other.first_), size_(other.size_) {
+    other.first_ = nullptr;
+    other.size_ = 0;
+  }
   Array& operator=(Array&& other) noexcept {
     if (this == &other) return *this;
     delete[] first_;
     first_ = other.first_;
     size_ = other.size_;
-    other.let_go();
+    other.first_ = nullptr;
+    other.size_ = 0;
     return *this;
   }
   ~Array() { delete[] first_; }
@@ -37,11 +41,6 @@ class Array {
   [[nodiscard]] const T* end() const noexcept { return first_ + size_; }
 
  private:
-  void let_go() noexcept {
-    first_ = nullptr;
-    size_ = 0;
-  }
-
   T* first_ = nullptr;
   std::size_t size_ = 0;
 };

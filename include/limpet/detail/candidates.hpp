@@ -14,6 +14,7 @@
 #include <limpet/types.hpp>
 
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -28,8 +29,8 @@ struct Choice {
 
 // Whether a turn must not go to this replica.
 [[nodiscard]] inline bool excludes(std::span<const ReplicaId> exclude, ReplicaId replica) noexcept {
-  for (const ReplicaId excluded : exclude) {
-    if (excluded == replica) return true;
+  for (std::size_t i = 0; i < exclude.size(); ++i) {
+    if (exclude[i] == replica) return true;
   }
   return false;
 }

@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <mutex>
-#include <optional>
 
 namespace limpet {
 
@@ -109,7 +108,7 @@ inline Fleet::Slot* Fleet::lock_row_of(Home home) noexcept {
 }
 
 inline void Fleet::open(Home home, const TurnOpened& turn, Instant now, detail::Counter count,
-                        std::optional<std::uint32_t> promised) noexcept {
+                        const LiveWindow::Sum& promised) noexcept {
   Slot* const row = lock_row_of(home);
   if (row == nullptr) return;
   const std::lock_guard lock(row->lock, std::adopt_lock);
@@ -127,7 +126,7 @@ inline void Fleet::close(const TurnClosed& closed, Instant now) noexcept {
 
 // A turn began: its conversation is no longer idle, whatever it was before.
 inline void Fleet::open_live(Slot& row, const TurnOpened& turn, Instant now,
-                             std::optional<std::uint32_t> promised) noexcept {
+                             const LiveWindow::Sum& promised) noexcept {
   row.live.advance(bucket_of(now));
   const Conversation& before = turn.before;
   const std::int64_t was = before.counted_tokens;
@@ -137,7 +136,7 @@ inline void Fleet::open_live(Slot& row, const TurnOpened& turn, Instant now,
   } else if (before.turns > 0) {
     change += row.live.add_idle(bucket_of(before.last_active), {-was, -1});
   }
-  if (promised) change += {-std::int64_t{*promised}, -1};
+  change += -promised;
   row.live.add(change);
 }
 
@@ -158,7 +157,7 @@ inline void Fleet::close_live(Slot& row, const TurnClosed& closed, Instant now) 
 }
 
 inline void Fleet::transfer(Home home, const Conversation& conversation, Instant now, int sign,
-                            std::optional<std::uint32_t> promised) noexcept {
+                            const LiveWindow::Sum& promised) noexcept {
   Slot* const row = lock_row_of(home);
   if (row == nullptr) return;
   const std::lock_guard lock(row->lock, std::adopt_lock);
@@ -166,7 +165,7 @@ inline void Fleet::transfer(Home home, const Conversation& conversation, Instant
   LiveWindow::Sum change{sign * std::int64_t{conversation.counted_tokens}, sign};
   if (conversation.in_flight == 0)
     change = row->live.add_idle(bucket_of(conversation.last_active), change);
-  if (promised) change += {-std::int64_t{*promised}, -1};
+  change += -promised;
   row->live.add(change);
   if (conversation.last_active == Instant::min()) return;  // its store only pins: nothing to count
   if (sign > 0) {

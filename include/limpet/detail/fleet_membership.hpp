@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <mutex>
 #include <optional>
@@ -129,8 +130,8 @@ Members Fleet::members() const {
 
 // Counts of several engines add up, their shares of a cache do not: the fullest one is what a new
 // turn must fear.
-inline Reading Fleet::sum_for(const ReplicaOptions& options, const std::vector<Reading>& readings,
-                              bool& found) {
+inline Reading Fleet::sum_for(const ReplicaOptions& options, const Reading* readings,
+                              std::size_t count, bool& found) {
   Reading sum;
   const auto add = [](std::optional<double>& to, std::optional<double> more) {
     if (more) to = to.value_or(0.0) + *more;
@@ -138,7 +139,8 @@ inline Reading Fleet::sum_for(const ReplicaOptions& options, const std::vector<R
   const auto keep_highest = [](std::optional<double>& to, std::optional<double> other) {
     if (other) to = std::max(to.value_or(*other), *other);
   };
-  for (const Reading& reading : readings) {
+  for (std::size_t i = 0; i < count; ++i) {
+    const Reading& reading = readings[i];
     if (!options.engine.empty() && options.engine != reading.engine) continue;
     found = true;
     add(sum.running, reading.running);
@@ -164,8 +166,8 @@ inline bool Fleet::has_restarted(const Reading& before, const Reading& after) no
          (before.start_time && after.start_time && *before.start_time != *after.start_time);
 }
 
-inline Fleet::Observed Fleet::observe(std::string_view endpoint,
-                                      const std::vector<Reading>& readings, Instant now) {
+inline Fleet::Observed Fleet::observe(std::string_view endpoint, const Reading* readings,
+                                      std::size_t count, Instant now) {
   while (endpoint.size() > 1 && endpoint.back() == '/') endpoint.remove_suffix(1);
   constexpr auto relaxed = std::memory_order_relaxed;
   const auto count_of = [](std::optional<double> gauge) {
@@ -178,7 +180,7 @@ inline Fleet::Observed Fleet::observe(std::string_view endpoint,
     Info& info = this->info(i);
     if (info.options.endpoint != endpoint || state(id_of(i)) == ReplicaState::removed) continue;
     bool found = false;
-    const Reading reading = sum_for(info.options, readings, found);
+    const Reading reading = sum_for(info.options, readings, count, found);
     if (!found) continue;
     ++observed.replicas;
 

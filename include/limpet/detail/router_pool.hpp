@@ -4,6 +4,8 @@
 // people.
 #pragma once
 
+#include <limpet/concepts.hpp>
+#include <limpet/detail/array.hpp>
 #include <limpet/router.hpp>
 
 #include <algorithm>
@@ -22,6 +24,36 @@ template <class Policy>
 void validate(const Policy& policy) {
   if constexpr (requires { policy.validate(); }) policy.validate();
 }
+
+// The readings of a page that is being read: what a std::vector of them would do in observe(), at
+// a third of what that costs every program to compile.
+class ReadingList {
+ public:
+  // Must not throw through a parser that is noexcept.
+  void add(const Reading& reading) noexcept {
+    if (size_ == list_.size()) grow();
+    if (!lost_) list_[size_++] = reading;
+  }
+
+  [[nodiscard]] bool lost() const noexcept { return lost_; }  // there was no memory for one
+  [[nodiscard]] const Reading* begin() const noexcept { return list_.begin(); }
+  [[nodiscard]] std::size_t size() const noexcept { return size_; }
+
+ private:
+  void grow() noexcept {
+    try {
+      Array<Reading> larger(2 * size_ + 1);
+      for (std::size_t i = 0; i < size_; ++i) larger[i] = list_[i];
+      list_ = std::move(larger);
+    } catch (...) {
+      lost_ = true;
+    }
+  }
+
+  Array<Reading> list_;
+  std::size_t size_ = 0;
+  bool lost_ = false;
+};
 
 }  // namespace detail
 
@@ -88,10 +120,12 @@ void Router<P, S, O, M, C>::membership_changed() {
 
 template <PinStore P, LoadScorer S, OverflowRule O, MetricsParser M, Clock C>
 ParseStatus Router<P, S, O, M, C>::observe(std::string_view endpoint, std::string_view page) {
-  std::vector<Reading> readings;
-  const ParseStatus status = read(page, readings);
+  detail::ReadingList readings;
+  auto collect = [&](const Reading& reading) noexcept { readings.add(reading); };
+  ParseStatus status = parser_.parse(page, ReadingSink(collect));
+  if (readings.lost()) status = ParseStatus::out_of_memory;
   if (status == ParseStatus::ok) {
-    observe(endpoint, readings);
+    store_readings(endpoint, readings.begin(), readings.size());
   } else {
     bad_readings_.fetch_add(1, std::memory_order_relaxed);
   }
@@ -118,10 +152,10 @@ ParseStatus Router<P, S, O, M, C>::read(std::string_view page,
 }
 
 template <PinStore P, LoadScorer S, OverflowRule O, MetricsParser M, Clock C>
-void Router<P, S, O, M, C>::observe(std::string_view endpoint,
-                                    const std::vector<Reading>& readings) {
+void Router<P, S, O, M, C>::store_readings(std::string_view endpoint, const Reading* readings,
+                                           std::size_t count) {
   readings_.fetch_add(1, std::memory_order_relaxed);
-  if (fleet_.observe(endpoint, readings, clock_.now()).restarts > 0) membership_changed();
+  if (fleet_.observe(endpoint, readings, count, clock_.now()).restarts > 0) membership_changed();
 }
 
 template <PinStore P, LoadScorer S, OverflowRule O, MetricsParser M, Clock C>

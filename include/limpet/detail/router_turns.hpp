@@ -114,10 +114,10 @@ Lease Router<P, S, O, M, C>::route_anywhere(const Turn& turn, const Keys& keys, 
       draws_.fetch_add(1, std::memory_order_relaxed);
     }
     if (!booking.follows) return leased(decision, nullptr, tokens);
-    if (pins) booking.promised = expected.counted_tokens;
+    if (pins) booking.promised = {expected.counted_tokens, 1};
     if (settle(decision, booking, now) == Settled::yes) return leased(decision, &booking, tokens);
     fleet_.untake(decision.replica, decision.outcome, tokens, promise);
-    booking.promised.reset();
+    booking.promised = {};
   }
 }
 

@@ -11,7 +11,6 @@
 #include <limpet/metrics/format.hpp>
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -27,9 +26,9 @@ struct EngineEntry {
 
   std::string_view engine;
   std::string_view model;
-  std::array<double, reading_fields> values{};
-  std::array<std::uint8_t, reading_fields> preferences = {
-      unknown, unknown, unknown, unknown, unknown, unknown, unknown, unknown, unknown};
+  double values[reading_fields] = {};
+  std::uint8_t preferences[reading_fields] = {unknown, unknown, unknown, unknown, unknown,
+                                              unknown, unknown, unknown, unknown};
   bool is_general = false;    // other entries have these labels and more
   std::size_t specifics = 0;  // how many of them have the most
 
@@ -97,18 +96,22 @@ class EngineTable {
   // Where there are several it can't be told apart, and stays where it is.
   void join_labels() noexcept {
     for (std::size_t i = 0; i < size_; ++i) {
-      for_each_general((*this)[i], [](EngineEntry& general) { general.is_general = true; });
+      for (EngineEntry* const general : generals_of((*this)[i]).entries) {
+        if (general != nullptr) general->is_general = true;
+      }
     }
     for (std::size_t i = 0; i < size_; ++i) {
       if ((*this)[i].is_general) continue;
-      for_each_general((*this)[i], [](EngineEntry& general) { ++general.specifics; });
+      for (EngineEntry* const general : generals_of((*this)[i]).entries) {
+        if (general != nullptr) ++general->specifics;
+      }
     }
     for (std::size_t i = 0; i < size_; ++i) {
       EngineEntry& entry = (*this)[i];
       if (entry.is_general) continue;
-      for_each_general(entry, [&entry](const EngineEntry& general) {
-        if (general.specifics == 1) entry.fill_from(general);
-      });
+      for (const EngineEntry* const general : generals_of(entry).entries) {
+        if (general != nullptr && general->specifics == 1) entry.fill_from(*general);
+      }
     }
   }
 
@@ -116,15 +119,17 @@ class EngineTable {
   static constexpr std::size_t inline_capacity = 16;
   static constexpr std::size_t vacant = 0;
 
-  // Calls use(entry) for the entries that lack one or both labels of `specific`, closest first.
-  template <class Use>
-  void for_each_general(const EngineEntry& specific, Use use) noexcept {
-    const auto visit = [&](std::string_view engine, std::string_view model) {
-      if (EngineEntry* const entry = find(engine, model)) use(*entry);
-    };
-    if (!specific.model.empty()) visit(specific.engine, {});
-    if (!specific.engine.empty()) visit({}, specific.model);
-    if (!specific.engine.empty() && !specific.model.empty()) visit({}, {});
+  struct Generals {
+    EngineEntry* entries[3] = {};  // closest first; null where there is none
+  };
+
+  // The entries that lack one or both labels of `specific`.
+  [[nodiscard]] Generals generals_of(const EngineEntry& specific) noexcept {
+    Generals found;
+    if (!specific.model.empty()) found.entries[0] = find(specific.engine, {});
+    if (!specific.engine.empty()) found.entries[1] = find({}, specific.model);
+    if (!specific.engine.empty() && !specific.model.empty()) found.entries[2] = find({}, {});
+    return found;
   }
 
   [[nodiscard]] bool is(std::size_t position, std::string_view engine,
@@ -176,7 +181,7 @@ class EngineTable {
     }
   }
 
-  std::array<EngineEntry, inline_capacity> first_{};
+  EngineEntry first_[inline_capacity];
   Array<EngineEntry> more_;
   Array<std::size_t> index_;  // 1 + position; open addressing, half full; empty: search in order
   std::size_t size_ = 0;

@@ -29,7 +29,9 @@ namespace detail {
 class EngineScan {
  public:
   explicit EngineScan(const EngineFormat& format) noexcept : format_(format) {
-    for (const EngineSeries& series : format.series) initials_ |= bit_of(series.name.front());
+    for (std::size_t i = 0; i < format.series.size(); ++i) {
+      initials_ |= bit_of(format.series[i].name.front());
+    }
     if (!format.cache.name.empty()) initials_ |= bit_of(format.cache.name.front());
     if (!format.process_start.empty()) process_initial_ = format.process_start.front();
   }
@@ -106,7 +108,8 @@ class EngineScan {
       if (begins_with_name(text, format_.process_start)) return {.kind = Kind::process_start};
       return {};
     }
-    for (const EngineSeries& series : format_.series) {
+    for (std::size_t i = 0; i < format_.series.size(); ++i) {
+      const EngineSeries& series = format_.series[i];
       if (begins_with_name(rest, series.name)) return {.kind = Kind::figure, .series = &series};
     }
     if (begins_with_name(rest, format_.cache.name)) return {.kind = Kind::cache};
@@ -133,12 +136,12 @@ class EngineScan {
     // Only a line with the name among its labels may begin otherwise.
     const auto sample = prometheus::parse_sample(line);
     if (!sample) return false;
-    const Match found = match(sample->name);
+    const Match found = match(sample.name);
     return found.kind == Kind::other || read_sample(found, line);
   }
 
   [[nodiscard]] static bool is_sample(std::string_view line) {
-    return prometheus::parse_sample(line).has_value();
+    return static_cast<bool>(prometheus::parse_sample(line));
   }
 
   [[nodiscard]] bool read_sample(Match found, std::string_view line) {
@@ -162,13 +165,13 @@ class EngineScan {
     if (!sample) return false;
 
     if (found.kind == Kind::process_start) {
-      page_.add(ReadingField::start_time, 0, sample->value);
+      page_.add(ReadingField::start_time, 0, sample.value);
       return true;
     }
     EngineEntry& entry = entries_.find_or_add(engine, model);
     if (found.kind == Kind::figure) {
       sampled_ |= bit_of(found.series->field);
-      entry.add(found.series->field, found.series->preference, sample->value);
+      entry.add(found.series->field, found.series->preference, sample.value);
     } else if (tokens) {
       entry.add(ReadingField::kv_capacity_tokens, by_tokens, *tokens);
     }
@@ -186,10 +189,10 @@ class EngineScan {
     if (line.starts_with("# HELP ")) return;
     if (line.starts_with(type) && after_prefix(line.substr(type.size())).empty()) return;
 
-    const auto family = prometheus::parse_type(line);
-    const std::string_view name = family ? after_prefix(family->name) : std::string_view{};
+    const std::string_view name = after_prefix(prometheus::parse_type(line).name);
     if (name.empty()) return;
-    for (const EngineSeries& series : format_.series) {
+    for (std::size_t i = 0; i < format_.series.size(); ++i) {
+      const EngineSeries& series = format_.series[i];
       if (series.field >= ReadingField::kv_capacity_tokens) continue;  // never 0
       if (!series.name.starts_with(name)) continue;
       const std::string_view suffix = series.name.substr(name.size());

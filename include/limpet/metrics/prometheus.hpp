@@ -8,7 +8,6 @@
 // Sources: prometheus.io/docs/instrumenting/exposition_formats and the OpenMetrics 1.0 text format.
 #pragma once
 
-#include <array>
 #include <charconv>
 #include <cstddef>
 #include <cstring>
@@ -19,14 +18,19 @@
 
 namespace limpet::prometheus {
 
+// What a line holds. Without a name: nothing, the line is no such.
 struct Sample {
   std::string_view name;
   double value = 0.0;  // may be NaN or infinite
+
+  [[nodiscard]] constexpr explicit operator bool() const noexcept { return !name.empty(); }
 };
 
 struct Family {
   std::string_view name;
   std::string_view type;  // "gauge", "counter", ...
+
+  [[nodiscard]] constexpr explicit operator bool() const noexcept { return !name.empty(); }
 };
 
 [[nodiscard]] constexpr bool is_blank(char c) noexcept {
@@ -43,10 +47,12 @@ struct Family {
 
 // By character: may it stand in a bare name. A table, since names are most of a line of labels.
 inline constexpr auto in_name = [] {
-  std::array<bool, 256> table{};
+  struct Table {
+    bool at[256];
+  } table{};
   for (int c = 0; c < 256; ++c) {
     const auto letter = static_cast<char>(c);
-    table[static_cast<std::size_t>(c)] = starts_name(letter) || is_digit(letter);
+    table.at[c] = starts_name(letter) || is_digit(letter);
   }
   return table;
 }();
@@ -131,20 +137,21 @@ class LineReader {
   [[nodiscard]] constexpr std::string_view take_name() noexcept {
     const char* const from = at_;
     if (at_ != end_ && starts_name(*at_)) {
-      while (at_ != end_ && in_name[static_cast<unsigned char>(*at_)]) ++at_;
+      while (at_ != end_ && in_name.at[static_cast<unsigned char>(*at_)]) ++at_;
     }
     return between(from, at_);
   }
 
-  // What stands between two quotes, its escapes left as they are.
-  [[nodiscard]] constexpr std::optional<std::string_view> take_quoted() noexcept {
-    if (!take('"')) return std::nullopt;
+  // Sets `text` to what stands between two quotes, its escapes left as they are.
+  [[nodiscard]] constexpr bool take_quoted(std::string_view& text) noexcept {
+    if (!take('"')) return false;
     const char* const from = at_;
     for (; at_ != end_ && *at_ != '"'; ++at_) {
-      if (*at_ == '\\' && ++at_ == end_) return std::nullopt;
+      if (*at_ == '\\' && ++at_ == end_) return false;
     }
-    if (at_ == end_) return std::nullopt;
-    return between(from, at_++);
+    if (at_ == end_) return false;
+    text = between(from, at_++);
+    return true;
   }
 
   // Blanks, a number, blanks.
@@ -162,15 +169,19 @@ class LineReader {
     if (!take('{')) return false;
     for (skip_blanks(); !take('}'); skip_blanks()) {
       const bool is_quoted = next_is('"');
-      const std::string_view name =
-          is_quoted ? take_quoted().value_or(std::string_view{}) : take_name();
+      std::string_view name;
+      if (!is_quoted) {
+        name = take_name();
+      } else if (!take_quoted(name)) {
+        return false;
+      }
       if (name.empty()) return false;
       skip_blanks();
       if (take('=')) {
         skip_blanks();
-        const auto value = take_quoted();
-        if (!value) return false;
-        on_label(name, *value);
+        std::string_view value;
+        if (!take_quoted(value)) return false;
+        on_label(name, value);
         skip_blanks();
       } else if (is_quoted && metric.empty()) {
         metric = name;
@@ -200,52 +211,52 @@ struct IgnoreLabels {
 // exemplar. Calls on_label(name, value) for each of the sample's own labels, even if the line turns
 // out to be broken further on.
 template <class OnLabel = IgnoreLabels>
-[[nodiscard]] std::optional<Sample> parse_sample(std::string_view line, OnLabel on_label = {}) {
+[[nodiscard]] Sample parse_sample(std::string_view line, OnLabel on_label = {}) {
   LineReader reader(line);
   reader.skip_blanks();
   Sample sample{.name = reader.take_name()};
   const bool touches = !reader.next_is(' ') && !reader.next_is('\t');
   reader.skip_blanks();
   if (reader.next_is('{')) {
-    if (!reader.take_labels(sample.name, on_label)) return std::nullopt;
+    if (!reader.take_labels(sample.name, on_label)) return {};
   } else if (touches) {
-    return std::nullopt;  // "name-1": the name did not end where the number begins
+    return {};  // "name-1": the name did not end where the number begins
   }
-  if (sample.name.empty()) return std::nullopt;
+  if (sample.name.empty()) return {};
 
   const auto value = reader.take_number();
-  if (!value) return std::nullopt;
+  if (!value) return {};
   sample.value = *value;
-  if (!reader.done() && !reader.next_is('#') && !reader.take_number()) return std::nullopt;
+  if (!reader.done() && !reader.next_is('#') && !reader.take_number()) return {};
   if (reader.take('#')) {
     std::string_view none = "exemplar";
     IgnoreLabels ignore;
     reader.skip_blanks();
-    if (!reader.take_labels(none, ignore) || !reader.take_number()) return std::nullopt;
-    if (!reader.done() && !reader.take_number()) return std::nullopt;
+    if (!reader.take_labels(none, ignore) || !reader.take_number()) return {};
+    if (!reader.done() && !reader.take_number()) return {};
   }
-  if (!reader.done()) return std::nullopt;
+  if (!reader.done()) return {};
   return sample;
 }
 
 // `# TYPE name type`; nothing for other comments.
-[[nodiscard]] constexpr std::optional<Family> parse_type(std::string_view line) noexcept {
+[[nodiscard]] constexpr Family parse_type(std::string_view line) noexcept {
   LineReader reader(line);
   reader.skip_blanks();
-  if (!reader.take('#')) return std::nullopt;
+  if (!reader.take('#')) return {};
   reader.skip_blanks();
-  if (reader.take_word() != "TYPE") return std::nullopt;
+  if (reader.take_word() != "TYPE") return {};
   reader.skip_blanks();
   Family family;
   if (reader.next_is('"')) {
-    family.name = reader.take_quoted().value_or(std::string_view{});
+    if (!reader.take_quoted(family.name)) return {};
   } else {
     family.name = reader.take_name();
   }
   reader.skip_blanks();
   family.type = reader.take_word();
   reader.skip_blanks();
-  if (family.name.empty() || family.type.empty() || !reader.done()) return std::nullopt;
+  if (family.type.empty() || !reader.done()) return {};
   return family;
 }
 
@@ -257,12 +268,14 @@ template <class OnLabel = IgnoreLabels>
   reader.skip_blanks();
   if (reader.done()) return true;
   if (!reader.take('#')) {
-    return !line.ends_with('.') && parse_sample(line).has_value();
+    return !line.ends_with('.') && static_cast<bool>(parse_sample(line));
   }
-  if (const auto family = parse_type(line)) {
-    for (const std::string_view type : {"counter", "gauge", "histogram", "summary", "untyped",
-                                        "unknown", "info", "stateset", "gaugehistogram"}) {
-      if (family->type == type) return true;
+  if (const Family family = parse_type(line)) {
+    constexpr std::string_view types[] = {"counter", "gauge",    "histogram",
+                                          "summary", "untyped",  "unknown",
+                                          "info",    "stateset", "gaugehistogram"};
+    for (const std::string_view type : types) {
+      if (family.type == type) return true;
     }
     return false;
   }
