@@ -28,7 +28,7 @@ struct SteadyClock {
     if (clock_gettime(CLOCK_MONOTONIC_COARSE, &time) == 0) [[likely]]
       return Instant{Duration{time.tv_sec * 1'000'000'000 + time.tv_nsec}};
 #endif
-    return std::chrono::time_point_cast<Duration>(std::chrono::steady_clock::now());
+    return std::chrono::steady_clock::now();
   }
 };
 

@@ -46,10 +46,9 @@ class Fleet {
   Fleet(Duration live_window, Duration reading_max_age)
       : bucket_width_(detail::LiveWindow::bucket_width(live_window)),
         reading_max_age_(reading_max_age) {
-    constexpr Duration shortest = std::chrono::milliseconds(64);
-    detail::require(live_window >= shortest, "live_window", live_window.count(),
+    detail::require(live_window.count() >= 64'000'000, "live_window", live_window.count(),
                     "nanoseconds; must be at least 64 ms");
-    detail::require(reading_max_age > Duration::zero(), "reading_max_age", reading_max_age.count(),
+    detail::require(reading_max_age.count() > 0, "reading_max_age", reading_max_age.count(),
                     "nanoseconds; a reading must count for some time");
   }
 
@@ -238,6 +237,7 @@ class Fleet {
                                        std::size_t count, bool& found);
   [[nodiscard]] static bool has_restarted(const Reading& before, const Reading& after) noexcept;
   [[nodiscard]] Info* info_of(ReplicaId replica) noexcept;
+  [[nodiscard]] static std::string_view without_last_slashes(std::string_view endpoint) noexcept;
 
   const std::int64_t bucket_width_;  // ns
   const Duration reading_max_age_;

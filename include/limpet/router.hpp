@@ -51,10 +51,10 @@ struct RouterOptions {
   Affinity affinity = Affinity::on;
 
   // How long after its last turn a conversation counts as live; at least 64 ms.
-  Duration live_window = std::chrono::seconds(300);
+  Duration live_window = detail::seconds(300);
 
   // From when a gauge counts as unknown.
-  Duration reading_max_age = std::chrono::seconds(15);
+  Duration reading_max_age = detail::seconds(15);
 
   // How much of every prompt the whole pool shares: cached once a replica, not once a conversation.
   std::uint64_t shared_prefix_tokens = 0;
@@ -159,7 +159,7 @@ class Router {
   // Effects: after a scale-up, moves conversations from replicas with many pins to those with few,
   // only such that had no turn for `idle` (their cache is likely gone), oldest first. Returns: how
   // many it moved, at most `limit`.
-  std::size_t rebalance(std::size_t limit, Duration idle = std::chrono::seconds(300))
+  std::size_t rebalance(std::size_t limit, Duration idle = detail::seconds(300))
     requires TracksTurns<Pins>;
 
   // Off: turns are `unrouted`, the engine's own balancer decides. Pins are kept.

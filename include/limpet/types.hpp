@@ -20,6 +20,15 @@ namespace limpet {
 using Duration = std::chrono::nanoseconds;
 using Instant = std::chrono::time_point<std::chrono::steady_clock, Duration>;
 
+namespace detail {
+
+// For default values: std::chrono::seconds would bring its conversions into every program.
+[[nodiscard]] constexpr Duration seconds(std::int64_t count) noexcept {
+  return Duration{count * 1'000'000'000};
+}
+
+}  // namespace detail
+
 // Names one replica of one router. The slot says where it stands in the fleet table, the version
 // how often that slot has been handed out: the id of a removed replica never matches the replica
 // that took its place.

@@ -18,7 +18,7 @@ namespace limpet::detail {
                                                           std::string_view quote = "") {
   const std::string_view parts[] = {field, " = ", quote, value, quote, ": ", why};
   std::string text;
-  for (const std::string_view part : parts) text.append(part);
+  for (const std::string_view part : parts) text.append(part.data(), part.size());
   throw std::invalid_argument(text);
 }
 

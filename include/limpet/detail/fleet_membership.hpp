@@ -14,6 +14,7 @@
 #include <mutex>
 #include <optional>
 #include <stdexcept>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -22,10 +23,16 @@ namespace limpet {
 
 // Membership --------------------------------------------------------------------------------------
 
+inline std::string_view Fleet::without_last_slashes(std::string_view endpoint) noexcept {
+  while (endpoint.size() > 1 && endpoint.back() == '/') endpoint.remove_suffix(1);
+  return endpoint;
+}
+
 inline ReplicaId Fleet::add(ReplicaOptions options) {
   detail::require(!options.name.empty(), "name", options.name, "a replica needs a name");
-  if (options.endpoint.empty()) options.endpoint = options.name;
-  while (options.endpoint.size() > 1 && options.endpoint.back() == '/') options.endpoint.pop_back();
+  const std::string_view endpoint =
+      without_last_slashes(options.endpoint.empty() ? options.name : options.endpoint);
+  options.endpoint = std::string(endpoint.data(), endpoint.size());
 
   const std::lock_guard lock(membership_);
   std::uint32_t at = size();
@@ -49,7 +56,8 @@ inline ReplicaId Fleet::add(ReplicaOptions options) {
   row.max_num_seqs = options.max_num_seqs;
   for (std::uint64_t& counter : row.counters) counter = 0;
   row.sticky = 0;
-  info(at) = {.options = std::move(options), .joined = ++joins_};
+  info(at).options = std::move(options);
+  info(at).joined = ++joins_;
   row.status.store(Slot::pack(version, ReplicaState::up), std::memory_order_release);
   ++serving_;
   return {static_cast<std::uint16_t>(at), version};
@@ -137,7 +145,7 @@ inline Reading Fleet::sum_for(const ReplicaOptions& options, const Reading* read
     if (more) to = to.value_or(0.0) + *more;
   };
   const auto keep_highest = [](std::optional<double>& to, std::optional<double> other) {
-    if (other) to = std::max(to.value_or(*other), *other);
+    if (other && (!to || *to < *other)) to = other;
   };
   for (std::size_t i = 0; i < count; ++i) {
     const Reading& reading = readings[i];
@@ -168,7 +176,7 @@ inline bool Fleet::has_restarted(const Reading& before, const Reading& after) no
 
 inline Fleet::Observed Fleet::observe(std::string_view endpoint, const Reading* readings,
                                       std::size_t count, Instant now) {
-  while (endpoint.size() > 1 && endpoint.back() == '/') endpoint.remove_suffix(1);
+  endpoint = without_last_slashes(endpoint);
   constexpr auto relaxed = std::memory_order_relaxed;
   const auto count_of = [](std::optional<double> gauge) {
     return static_cast<std::uint32_t>(std::clamp(gauge.value_or(0.0), 0.0, 4e9));

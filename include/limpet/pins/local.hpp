@@ -24,7 +24,7 @@ namespace limpet {
 
 struct PinOptions {
   std::size_t capacity = 8192;                   // conversations, 1 to 2^30
-  Duration idle_ttl = std::chrono::minutes(30);  // > 0
+  Duration idle_ttl = detail::seconds(30 * 60);  // > 0
 };
 
 class LocalPins {
@@ -191,7 +191,7 @@ class LocalPins {
   static std::size_t checked(const PinOptions& options) {
     detail::require(options.capacity >= 1 && options.capacity <= std::size_t{1} << 30, "capacity",
                     options.capacity, "a pin store holds 1 to 2^30 conversations");
-    detail::require(options.idle_ttl > Duration::zero(), "idle_ttl", options.idle_ttl.count(),
+    detail::require(options.idle_ttl.count() > 0, "idle_ttl", options.idle_ttl.count(),
                     "nanoseconds; a pin must live for some time");
     return options.capacity;
   }

@@ -34,7 +34,7 @@ struct NullMutex {
 
 struct ShardedPinOptions {
   std::size_t capacity = 8192;                   // conversations in all, 1 to 2^30
-  Duration idle_ttl = std::chrono::minutes(30);  // > 0
+  Duration idle_ttl = detail::seconds(30 * 60);  // > 0
   std::size_t shards = 0;  // a power of two up to 65,536; 0: one for each 1,024 of capacity
 };
 
@@ -65,50 +65,44 @@ class ShardedPins {
   }
 
   [[nodiscard]] std::optional<Home> find(KeyHash key, Instant now) const noexcept {
-    return locked(key, [&](const LocalPins& pins) { return pins.find(key, now); });
+    return locked(key)->find(key, now);
   }
 
   Home pin(KeyHash key, Home home, Instant now) noexcept {
-    return locked(key, [&](LocalPins& pins) { return pins.pin(key, home, now); });
+    return locked(key)->pin(key, home, now);
   }
 
   Home repin(KeyHash key, Home expected, Home desired, Instant now) noexcept {
-    return locked(key, [&](LocalPins& pins) { return pins.repin(key, expected, desired, now); });
+    return locked(key)->repin(key, expected, desired, now);
   }
 
-  bool unpin(KeyHash key, Home expected) noexcept {
-    return locked(key, [&](LocalPins& pins) { return pins.unpin(key, expected); });
-  }
+  bool unpin(KeyHash key, Home expected) noexcept { return locked(key)->unpin(key, expected); }
 
   [[nodiscard]] std::optional<Conversation> peek(KeyHash key, Instant now) const noexcept {
-    return locked(key, [&](const LocalPins& pins) { return pins.peek(key, now); });
+    return locked(key)->peek(key, now);
   }
 
   std::optional<TurnOpened> open_turn(KeyHash key, Instant now, std::uint32_t tokens) noexcept {
-    return locked(key, [&](LocalPins& pins) { return pins.open_turn(key, now, tokens); });
+    return locked(key)->open_turn(key, now, tokens);
   }
 
   TurnOpened pin_turn(KeyHash key, Home home, Instant now, std::uint32_t tokens) noexcept {
-    return locked(key, [&](LocalPins& pins) { return pins.pin_turn(key, home, now, tokens); });
+    return locked(key)->pin_turn(key, home, now, tokens);
   }
 
   std::optional<Conversation> repin_conversation(KeyHash key, Home expected, Home desired,
                                                  Instant now) noexcept {
-    return locked(
-        key, [&](LocalPins& pins) { return pins.repin_conversation(key, expected, desired, now); });
+    return locked(key)->repin_conversation(key, expected, desired, now);
   }
 
   std::optional<Conversation> repin_idle(KeyHash key, Home expected, Home desired,
                                          Instant cutoff) noexcept {
-    return locked(key,
-                  [&](LocalPins& pins) { return pins.repin_idle(key, expected, desired, cutoff); });
+    return locked(key)->repin_idle(key, expected, desired, cutoff);
   }
 
   std::optional<TurnClosed> close_turn(KeyHash key, PinTicket ticket, Instant now,
                                        std::uint32_t context_tokens, TurnEnd end) noexcept {
-    return locked(key, [&](LocalPins& pins) {
-      return pins.close_turn(key, ticket, now, context_tokens, end);
-    });
+    return locked(key)->close_turn(key, ticket, now, context_tokens, end);
   }
 
   void idle_since(Instant cutoff, std::size_t limit, std::vector<IdleConversation>& out) const {
@@ -156,15 +150,26 @@ class ShardedPins {
     LocalPins pins{{.capacity = 1}};  // until the constructor knows how many there will be
   };
 
+  // A shard whose lock is held.
+  class Locked {
+   public:
+    explicit Locked(Shard& shard) : shard_(shard) { shard_.mutex.lock(); }
+    ~Locked() { shard_.mutex.unlock(); }
+    Locked(const Locked&) = delete;
+    Locked& operator=(const Locked&) = delete;
+
+    [[nodiscard]] LocalPins* operator->() const noexcept { return &shard_.pins; }
+
+   private:
+    Shard& shard_;
+  };
+
   // LocalPins probes with `lo`, so the shard comes from the other half. The entry is called for
   // before the lock, so that both are on their way from memory at once.
-  template <class F>
-  auto locked(KeyHash key, F operation) const noexcept {
+  [[nodiscard]] Locked locked(KeyHash key) const noexcept {
     const std::size_t number = (key.hi >> 48) & mask_;
     detail::prefetch_to_write(tables_[number] + detail::PinTable::first_place(key, places_));
-    Shard& shard = shards_[number];
-    const std::lock_guard lock(shard.mutex);
-    return operation(shard.pins);
+    return Locked(shards_[number]);
   }
 
   mutable detail::Array<Shard> shards_;
