@@ -28,7 +28,6 @@
 #include <limpet/types.hpp>
 
 #include <atomic>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>

@@ -81,6 +81,13 @@ class Candidates {
     }
   }
 
+  // The same, as an OverflowView asks for it. Requires: `candidates` is such.
+  static void show(const void* candidates, void* context, OverflowView::Visit visit) noexcept {
+    static_cast<const Candidates*>(candidates)->for_each([&](const ReplicaLoad& load) {
+      visit(context, load);
+    });
+  }
+
   // Returns: the one with the fewest turns in flight; among equals, `rotation` goes round.
   [[nodiscard]] Choice least_in_flight(std::uint64_t rotation) const noexcept {
     std::uint32_t least = UINT32_MAX;

@@ -86,11 +86,7 @@ class Decider {
     const Candidates candidates(
         fleet_, now_, turn_.exclude, home.replica,
         home.state == ReplicaState::up ? Draining::never : Draining::if_none_is_up);
-    OverflowView view(home, candidates.count(), &candidates,
-                      [](const void* source, void* context, OverflowView::Visit visit) {
-                        static_cast<const Candidates*>(source)->for_each(
-                            [&](const ReplicaLoad& load) { visit(context, load); });
-                      });
+    OverflowView view(home, candidates.count(), &candidates, &Candidates::show);
     view.prompt_tokens = turn_.prompt_tokens;
     view.context_tokens = pinned.counted_tokens;
     const Verdict verdict = candidates.count() == 0 ? Verdict::stay : overflow_.decide(view);

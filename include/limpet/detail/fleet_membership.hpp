@@ -219,11 +219,16 @@ inline Fleet::Observed Fleet::observe(std::string_view endpoint, const Reading* 
 
 void Fleet::snapshot(Instant now, auto& rows) const {
   const std::lock_guard lock(membership_);
-  std::vector<std::pair<std::uint64_t, std::uint32_t>> order;
+  struct Place {
+    std::uint64_t joined;
+    std::uint32_t index;
+  };
+  std::vector<Place> order;
   for (std::uint32_t i = 0; i < size(); ++i) {
-    if (state(id_of(i)) != ReplicaState::removed) order.emplace_back(info(i).joined, i);
+    if (state(id_of(i)) != ReplicaState::removed) order.push_back({info(i).joined, i});
   }
-  std::sort(order.begin(), order.end());
+  std::sort(order.begin(), order.end(),
+            [](const Place& a, const Place& b) { return a.joined < b.joined; });
   for (const auto& [joined, i] : order) {
     const Info& info = this->info(i);
     ReplicaSnapshot out{.id = id_of(i),

@@ -166,14 +166,16 @@ auto Router<P, S, O, M, C>::settle(Decision& decision, Booking& booking, Instant
 
 template <PinStore P, LoadScorer S, OverflowRule O, MetricsParser M, Clock C>
 auto Router<P, S, O, M, C>::pin_anew(Decision& decision, Booking& booking, Instant now) -> Settled {
-  booking.opened = detail::pin_turn(pins_, decision.key, decision.home, now, booking.tokens);
-  booking.pinned = booking.opened->before;
-  if (const auto& gone = booking.opened->evicted) {
+  const std::optional<TurnOpened> opened =
+      detail::pin_turn(pins_, decision.key, decision.home, now, booking.tokens);
+  booking.opened = opened;
+  booking.pinned = std::optional(opened->before);
+  if (const auto& gone = opened->evicted) {
     fleet_.leave(gone->home, *gone, now);
-    (booking.opened->renewed ? expired_ : evicted_).fetch_add(1, std::memory_order_relaxed);
+    (opened->renewed ? expired_ : evicted_).fetch_add(1, std::memory_order_relaxed);
   }
   if (booking.pinned->home != decision.home) return Settled::pinned_elsewhere;
-  fleet_.open(decision.home, *booking.opened, now, detail::Counter::none, booking.promised);
+  fleet_.open(decision.home, *opened, now, detail::Counter::none, booking.promised);
   booking.at_home = true;
   return Settled::yes;
 }

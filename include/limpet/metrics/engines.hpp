@@ -14,7 +14,6 @@
 #include <limpet/metrics/format.hpp>
 #include <limpet/metrics/prometheus.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <new>
@@ -130,8 +129,8 @@ class EngineScan {
       return true;
     }
     if (prometheus::is_blank(line.front())) {
-      const std::size_t blanks = std::min(line.find_first_not_of(" \t"), line.size());
-      return read_line(line.substr(blanks));
+      while (!line.empty() && prometheus::is_blank(line.front())) line.remove_prefix(1);
+      return read_line(line);
     }
     // Only a line with the name among its labels may begin otherwise.
     const auto sample = prometheus::parse_sample(line);

@@ -15,7 +15,6 @@
 #include <limpet/detail/pin_table.hpp>
 
 #include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -65,8 +64,7 @@ class LocalPins {
   // TracksTurns -----------------------------------------------------------------------------------
 
   [[nodiscard]] std::optional<Conversation> peek(KeyHash key, Instant now) const noexcept {
-    const std::uint32_t at = find_live(key, now);
-    return at == none ? std::nullopt : std::optional(table_[at].conversation);
+    return conversation_at(find_live(key, now));
   }
 
   // `tokens` is counted for the conversation where its engine has not told its context yet; 0
@@ -91,9 +89,9 @@ class LocalPins {
   std::optional<Conversation> repin_conversation(KeyHash key, Home expected, Home desired,
                                                  Instant now) noexcept {
     const std::uint32_t at = find_live(key, now);
-    if (at == none || table_[at].conversation.home != expected) return std::nullopt;
+    const std::optional<Conversation> before = conversation_at(at);
+    if (!before || before->home != expected) return std::nullopt;
     Conversation& conversation = table_[at].conversation;
-    const Conversation before = conversation;
     conversation.home = desired;
     conversation.turns = conversation.in_flight;  // of the new pin: those that may be using it
     return before;
@@ -215,6 +213,10 @@ class LocalPins {
     return conversation.in_flight == 0 && now - conversation.last_active >= ttl_;
   }
 
+  [[nodiscard]] std::optional<Conversation> conversation_at(std::uint32_t at) const noexcept {
+    return at == none ? std::nullopt : std::optional(table_[at].conversation);
+  }
+
   [[nodiscard]] std::uint32_t find_live(KeyHash key, Instant now) const noexcept {
     const std::uint32_t at = table_.find(key);
     return at != none && expired(table_[at].conversation, now) ? none : at;
@@ -229,7 +231,7 @@ class LocalPins {
       at = evictions_.next(table_);
     }
     if (at != none) {
-      opened.evicted = table_[at].conversation;
+      opened.evicted = conversation_at(at);
       remove(at);
     }
     at = table_.place_for(key);

@@ -28,7 +28,7 @@ class RendezvousPins {
   void set_members(const Member* members, std::size_t count) {
     detail::Array<Member> latest(count);
     for (std::size_t i = 0; i < count; ++i) latest[i] = members[i];
-    const std::unique_lock lock(pool().mutex);
+    const std::lock_guard lock(pool().mutex);
     pool().members = std::move(latest);
   }
 

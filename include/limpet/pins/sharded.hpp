@@ -22,7 +22,6 @@
 #include <cstdint>
 #include <mutex>
 #include <optional>
-#include <vector>
 
 namespace limpet {
 
@@ -105,7 +104,8 @@ class ShardedPins {
     return locked(key)->close_turn(key, ticket, now, context_tokens, end);
   }
 
-  void idle_since(Instant cutoff, std::size_t limit, std::vector<IdleConversation>& out) const {
+  // The next two append to a vector, as those of LocalPins do, and are templates as those are.
+  void idle_since(Instant cutoff, std::size_t limit, auto& out) const {
     const std::size_t first = out.size();
     for (Shard& shard : shards_) {
       const std::lock_guard lock(shard.mutex);
@@ -118,7 +118,7 @@ class ShardedPins {
     if (out.size() - first > limit) out.resize(first + limit);
   }
 
-  void expire(Instant now, std::vector<Conversation>& out) {
+  void expire(Instant now, auto& out) {
     for (Shard& shard : shards_) {
       const std::lock_guard lock(shard.mutex);
       shard.pins.expire(now, out);
