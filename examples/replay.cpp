@@ -224,21 +224,21 @@ struct Row {
     replay::Playback playback(sessions, settings, router, clock, ask);
     rows.push_back({policy, playback.run([&](std::uint64_t n) { progress.show(policy, n); })});
   };
-  const limpet::LocalPins pins(pin_options);
+  const auto pins = [&] { return limpet::LocalPins(pin_options); };
   const limpet::NeverSpill never;
   const auto as_it_is = [](Turn&, const Replicas&) {};
 
-  play("random", pins, never,
+  play("random", pins(), never,
        [drawn = settings.seed](Turn& turn, const Replicas& replicas) mutable {
          turn.client_pinned = replicas[limpet::sim::mix(drawn++) % replicas.size()];
        });
-  play("round robin", pins, never, [next = 0U](Turn& turn, const Replicas& replicas) mutable {
+  play("round robin", pins(), never, [next = 0U](Turn& turn, const Replicas& replicas) mutable {
     turn.client_pinned = replicas[next++ % replicas.size()];
   });
   play("consistent hash", limpet::RendezvousPins{}, never, as_it_is);
-  play("least in flight", pins, never, [](Turn& turn, const Replicas&) { turn.key = {}; });
-  play("never leaving home", pins, never, as_it_is);
-  play("Limpet", pins, limpet::SpillAbove{}, as_it_is);
+  play("least in flight", pins(), never, [](Turn& turn, const Replicas&) { turn.key = {}; });
+  play("never leaving home", pins(), never, as_it_is);
+  play("Limpet", pins(), limpet::SpillAbove{}, as_it_is);
   progress.clear();
   return rows;
 }

@@ -303,7 +303,7 @@ def test_a_scorer_may_build_on_one_of_limpet() -> None:
 
     router = limpet.Router(["a"], scorer=Doubled())
     lease = router.route("conversation")
-    assert router.explain("another").rows[0].score == 4.0  # one in flight, one live, doubled
+    assert router.explain("another").rows[0].score == 2.5  # one in flight, one live, doubled
     lease.finish()
 
 

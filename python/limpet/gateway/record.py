@@ -22,7 +22,7 @@ class Record:
     """What is to be said of one request once it has ended."""
 
     __slots__ = (
-        "began", "decided", "error", "kind", "model", "outcome", "path", "pool", "replica",
+        "began", "error", "kind", "model", "outcome", "path", "pool", "replica",
         "retried", "source", "status", "tenant", "traceparent", "ttfb", "turn_class", "usage",
     )  # fmt: skip
 
