@@ -162,7 +162,8 @@ stage_clang() {
     return
   fi
   configure_clang clang && build clang || return
-  ctest_step "C++ tests" clang -LE "$not_cpp_tests"
+  # Not optimised, and minutes of simulation show nothing there that they do not in dev and asan.
+  ctest_step "C++ tests" clang -LE "$not_cpp_tests" -E '(accuracy|default_rule|gate_front_end)\.test'
 }
 
 stage_asan() {
