@@ -15,6 +15,7 @@ import pytest
 pytest.importorskip("limpet.gateway.server", exc_type=ImportError)
 import gateway_rig as rigs
 from gateway_rig import Client, Rig, engines, gateway, settings_for
+from limpet.gateway.gateway import Gateway
 from limpet.gateway.settings import GateSettings
 
 # Each prompt has some 18 tokens by the gateway's guess and 100 by the engine's word: room for one.
@@ -171,3 +172,15 @@ async def test_no_gate_unless_it_is_switched_on() -> None:
     async with engines(1) as fleet, gateway(settings_for(*fleet)) as rig:
         assert (await rig.turn("s")).status == 200
         assert (await rig.state())["gate"] is None
+
+
+async def test_a_reload_says_that_another_gate_takes_a_restart() -> None:
+    async with engines(1) as fleet:
+        running = Gateway(settings_for(*fleet))
+        try:
+            assert running.apply(settings_for(*fleet)) == []
+            assert running.apply(settings_for(*fleet, pool={"gate": TIGHT})) == [
+                "pool default: gate"
+            ]
+        finally:
+            await running.close()

@@ -142,7 +142,7 @@ def _update(pool: Pool, wanted: PoolSettings) -> list[str]:
     """Brings a pool's replicas, models and threshold to what is wanted now."""
     restart = [
         f"pool {pool.name}: {name}"
-        for name in ("kind", "pins", "block_tokens")
+        for name in ("kind", "pins", "block_tokens", "gate")
         if getattr(wanted, name) != getattr(pool.settings, name)
     ]
     if wanted.threshold != pool.settings.threshold:
