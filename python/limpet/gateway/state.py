@@ -29,6 +29,7 @@ def pools(all_pools: dict[str, Pool]) -> dict[str, Any]:
 
 def state(pool: Pool, loop_now: float) -> dict[str, Any]:
     snapshot = pool.router.snapshot()
+    gate = None if pool.gate is None else pool.gate.snapshot()
     hour = pool.timeline.last_hour()
     keyed = [sum(getattr(r, n) for r in snapshot.replicas) for n in ("sticky", "spilled_in",
              "moved")]  # fmt: skip
@@ -53,30 +54,23 @@ def state(pool: Pool, loop_now: float) -> dict[str, Any]:
             for turn_class, total in pool.ledger.totals().items()
         ],
         "decisions": [decision(decided) for decided in pool.decisions],
-        "waiting": _waiting(pool, loop_now),
-        "gate": None if pool.gate is None else _gate(pool.gate.snapshot()),
+        "waiting": _waiting(pool, gate, loop_now),
+        "gate": None if gate is None else dataclasses.asdict(gate),
     }
 
 
-def _waiting(pool: Pool, loop_now: float) -> dict[str, Any]:
+def _waiting(pool: Pool, gate: limpet.GateSnapshot | None, loop_now: float) -> dict[str, Any]:
     """Turns that the client has no byte of, by what they wait for."""
     waits = [loop_now - flight.began for flight in pool.awaiting]
     longest = max(waits, default=0.0)
     reasons = {"first byte": len(waits)} if waits else {}
     turns = len(waits)
-    if pool.gate is not None:
-        gate = pool.gate.snapshot()
+    if gate is not None:
         turns += gate.waiting
         longest = max(longest, gate.longest_wait)
         if gate.waiting:
             reasons["room in the caches (gate)"] = gate.waiting
     return {"turns": turns, "longest": longest, "reasons": reasons}
-
-
-def _gate(gate: limpet.GateSnapshot) -> dict[str, Any]:
-    shown = dataclasses.asdict(gate)
-    shown["replicas"] = list(shown["replicas"])
-    return shown
 
 
 def _replica(row: limpet.ReplicaSnapshot, target: Target) -> dict[str, Any]:
