@@ -19,10 +19,11 @@ except ImportError as _error:
 
 import limpet
 from limpet import sim_cli
+from limpet.console import fail
 from limpet.decisions import replay
 from limpet.gateway import cli as gateway_cli
 from limpet.lab import cli as lab_cli
-from limpet.lab import compare_cli, demo
+from limpet.lab import compare_cli
 
 app = typer.Typer(
     help="Send every turn of an LLM conversation to the replica that still holds its prefix cache.",
@@ -34,7 +35,6 @@ sim_cli.add_to(app)
 gateway_cli.add_to(app)
 lab_cli.add_to(app)
 compare_cli.add_to(app)
-demo.add_to(app)
 
 _SCORERS = {
     "weighted_load": limpet.WeightedLoad,
@@ -48,12 +48,6 @@ _OVERFLOW = {
     "bounded_load": limpet.BoundedLoad,
     "move_when_full": limpet.MoveWhenFull,
 }
-
-
-def fail(message: str) -> typer.Exit:
-    """The message on standard error, and exit code 2."""
-    Console(stderr=True).print(f"limpet: {message}", markup=False, highlight=False)
-    return typer.Exit(2)
 
 
 def policy(spec: str, known: dict[str, Any], option: str) -> Any:

@@ -12,15 +12,11 @@ from rich.console import Console
 from rich.progress import Progress
 
 from limpet import sim
+from limpet.console import fail
 
 
 def _split(text: str) -> list[str]:
     return [item for item in text.split(",") if item]
-
-
-def _fail(message: object) -> typer.Exit:
-    Console(stderr=True).print(f"limpet: {message}", markup=False, highlight=False)
-    return typer.Exit(2)
 
 
 def simulate(
@@ -91,7 +87,7 @@ def simulate(
                 progress=lambda _: bar.advance(task),
             )
     except (ValueError, RuntimeError) as error:
-        raise _fail(error) from None
+        raise fail(error) from None
     if plot is not None:
         plot.write_text(sim.svg(reports), encoding="utf-8")
     if as_json:
@@ -119,7 +115,7 @@ def calibrate(
     """
     known = sim.profiles()
     if profile not in known:
-        raise _fail(f"profile = {profile}: there are {', '.join(known)}")
+        raise fail(f"profile = {profile}: there are {', '.join(known)}")
     start = known[profile]
     start.kv_tokens = kv_tokens or start.kv_tokens
     start.max_num_seqs = max_num_seqs or start.max_num_seqs
@@ -128,7 +124,7 @@ def calibrate(
         with Console(stderr=True).status("fitting ..."):
             found = sim.calibrate(file, start)
     except (ValueError, RuntimeError) as error:
-        raise _fail(error) from None
+        raise fail(error) from None
     step = found.profile.step
     fitted = {
         "weights": step.weights,

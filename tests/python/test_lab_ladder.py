@@ -195,3 +195,18 @@ def test_bad_input_says_what_is_wrong_and_exits_with_2(
     assert done.returncode == 2
     assert said in done.stderr + done.stdout
     assert "Traceback" not in done.stderr
+
+
+def test_the_command_line_comes_up_without_the_packages_of_the_lab() -> None:
+    without = "import sys; sys.modules.update(dict.fromkeys(('aiohttp', 'plotly', 'uvicorn')))"
+    for command in ("compare http://127.0.0.1:1", "demo"):
+        run_it = f"from limpet.cli import main; sys.argv[1:] = {command.split()!r}; main()"
+        done = subprocess.run(
+            [sys.executable, "-c", f"{without}; {run_it}"],
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.returncode == 2
+        assert "needs aiohttp: pip install 'limpet[lab" in " ".join(done.stderr.split())

@@ -17,6 +17,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from limpet.console import fail
 from limpet.gateway.settings import (
     PoolSettings,
     ReplicaSettings,
@@ -26,11 +27,6 @@ from limpet.gateway.settings import (
 )
 
 _stderr = Console(stderr=True)
-
-
-def _fail(message: object) -> typer.Exit:
-    _stderr.print(f"limpet: {message}", markup=False, highlight=False)
-    return typer.Exit(2)
 
 
 def serve(
@@ -86,7 +82,7 @@ def serve(
     try:
         from limpet.gateway import server  # noqa: PLC0415
     except ImportError as error:
-        raise _fail(f"limpet serve needs {error.name}: pip install 'limpet[gateway]'") from None
+        raise fail(f"limpet serve needs {error.name}: pip install 'limpet[gateway]'") from None
 
     def settings() -> Settings:
         if config is not None:
@@ -117,7 +113,7 @@ def serve(
         first = settings()
         token, made = _token(first)
     except SettingsError as error:
-        raise _fail(error) from None
+        raise fail(error) from None
     _log_to_the_terminal()
 
     def ready(where: server.Ready) -> None:
@@ -132,7 +128,7 @@ def serve(
     try:
         _run(run)
     except SettingsError as error:
-        raise _fail(error) from None
+        raise fail(error) from None
 
 
 def _run(work: Any) -> None:
@@ -186,11 +182,11 @@ def doctor(
     try:
         from limpet.gateway import doctor as checks  # noqa: PLC0415
     except ImportError as error:
-        raise _fail(f"limpet doctor needs {error.name}: pip install 'limpet[gateway]'") from None
+        raise fail(f"limpet doctor needs {error.name}: pip install 'limpet[gateway]'") from None
     try:
         found = asyncio.run(checks.examine(urls, timeout, api_key))
     except SettingsError as error:
-        raise _fail(error) from None
+        raise fail(error) from None
     if as_json:
         checked = {url: [vars(c) for c in each] for url, each in found.items()}
         json.dump(checked, sys.stdout, indent=2)
@@ -231,9 +227,9 @@ def explain(
         with urlopen(request, timeout=10) as answer:
             found = json.load(answer)
     except HTTPError as error:
-        raise _fail(f"{gateway}: {error.code} {error.read(500).decode(errors='replace')}") from None
+        raise fail(f"{gateway}: {error.code} {error.read(500).decode(errors='replace')}") from None
     except (URLError, OSError, ValueError) as error:
-        raise _fail(f"{gateway}: {getattr(error, 'reason', error)}") from None
+        raise fail(f"{gateway}: {getattr(error, 'reason', error)}") from None
     if as_json:
         json.dump(found, sys.stdout, indent=2)
         print()

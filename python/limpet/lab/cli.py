@@ -11,7 +11,8 @@ import signal
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
+
+from limpet.console import fail
 
 if TYPE_CHECKING:
     from limpet.lab.server import Engine
@@ -74,7 +75,7 @@ def engine(
     try:
         from limpet.lab.server import Engine  # noqa: PLC0415 (it needs packages that may lack)
     except ImportError as error:
-        raise _fail(f"the engine needs {error.name}: pip install 'limpet[lab]'") from None
+        raise fail(f"the engine needs {error.name}: pip install 'limpet[lab]'") from None
     try:
         served = Engine(
             host=host,
@@ -92,11 +93,11 @@ def engine(
         )
         died = asyncio.run(_serve(served, as_json))
     except (ValueError, OverflowError) as error:
-        raise _fail(error) from None
+        raise fail(error) from None
     except OSError as error:
         number = error.errno or 0  # a name that does not resolve has a negative one
         why = os.strerror(number) if number > 0 else error.strerror or error
-        raise _fail(f"{host}:{port}: {why}") from None
+        raise fail(f"{host}:{port}: {why}") from None
     if died:
         raise typer.Exit(1)
 
@@ -124,11 +125,6 @@ async def _serve(served: Engine, as_json: bool) -> bool:
         for task in (stopped, gone):
             task.cancel()
         return served.gone.is_set()
-
-
-def _fail(message: object) -> typer.Exit:
-    Console(stderr=True).print(f"limpet: {message}", markup=False, highlight=False)
-    return typer.Exit(2)
 
 
 def add_to(app: typer.Typer) -> None:

@@ -1,31 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`limpet compare`: affinity off against on, on the user's own engines."""
+"""`limpet compare`: affinity off against on, on the user's own engines; `limpet demo`: the same on
+simulated ones. What needs more than a terminal is imported when it is wanted."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Table
 
-from limpet.lab.compare import COLUMNS, Comparison, Plan, compare
-from limpet.lab.ladder import Ladder, Shape, Turn
-from limpet.lab.report import render
-from limpet.lab.steering import MODES, LadderError, Steering, Target, steering
-
-
-def fail(message: object) -> typer.Exit:
-    """The message on standard error, and exit code 2."""
-    Console(stderr=True).print(f"limpet: {message}", markup=False, highlight=False)
-    return typer.Exit(2)
+from limpet.console import fail
+from limpet.lab.steering import MODES, LadderError, Target, steering
 
 
 def numbers(text: str, option: str) -> tuple[int, ...]:
@@ -34,90 +24,6 @@ def numbers(text: str, option: str) -> tuple[int, ...]:
         return tuple(int(item) for item in text.split(","))
     except ValueError:
         raise fail(f"{option} {text}: numbers, separated by commas") from None
-
-
-def table(comparison: Comparison) -> Table:
-    """Medians of the rounds; green and red where the difference to the first mode is real. What
-    does not fit a terminal of 80 columns is in the report."""
-    grid = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    columns = [column for column in COLUMNS if column.name != "sessions_per_hour"]
-    for title in ("sessions", "mode", *(column.title.replace(" ", "\n", 1) for column in columns)):
-        grid.add_column(title, justify="left" if title == "mode" else "right")
-    baseline = comparison.plan.modes[0]
-    for sessions in comparison.plan.sessions:
-        for mode in comparison.plan.modes:
-            cells = []
-            for column in columns:
-                figure = comparison.figure(column, mode, sessions)
-                text = column.text(figure.median if figure else None)
-                effect = comparison.effect(column, mode, baseline, sessions)
-                cells.append({1: f"[green]{text}[/]", -1: f"[red]{text}[/]"}.get(effect, text))
-            grid.add_row(str(sessions), mode, *cells)
-    return grid
-
-
-async def play(
-    ladder: Ladder,
-    plan: Plan,
-    make: Callable[[str], Steering],
-    console: Console,
-    save: Callable[[Comparison], None],
-) -> Comparison:
-    """Plays the plan with a progress bar; `save` is called after every run, so that an interrupted
-    comparison keeps what it has. Throws LadderError."""
-    runs = plan.runs()
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("run {task.completed}/{task.total}, {task.fields[turns]} turns"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-
-    with Progress(*columns, console=console) as progress:
-        task = progress.add_task("checking", total=len(runs), turns=0)
-        turns = 0
-
-        def seen(_: Turn) -> None:
-            nonlocal turns
-            turns += 1
-            progress.update(task, turns=turns)
-
-        def announce(done: int) -> None:
-            said = "done"
-            if done < len(runs):
-                round_, sessions, mode = runs[done]
-                said = f"round {round_ + 1}, {sessions} sessions, {mode}"
-            progress.update(task, description=said, completed=done)
-
-        ladder.on_turn = seen
-        announce(0)
-        result = None
-        async for step, result in compare(ladder, plan, make):
-            save(result)
-            announce(len(result.steps))
-            hits = "?" if step.prefix_hit_rate is None else f"{step.prefix_hit_rate:.0%}"
-            progress.console.print(
-                f"{step.sessions} sessions, {step.mode}: TTFB p50 {step.ttfb_p50:.2f} s, p95 "
-                f"{step.ttfb_p95:.2f} s, {step.output_tokens_per_minute:,.0f} output tokens a "
-                f"minute, hits {hits}",
-                highlight=False,
-            )
-        assert result is not None  # a plan has runs
-        return result
-
-
-def write(comparison: Comparison, report: Path | None, record: Path | None) -> None:
-    """The report and the JSON beside it; each whole or not at all."""
-    texts = {}
-    if record is not None:
-        texts[record] = json.dumps(comparison.as_json())
-    if report is not None:
-        texts[report] = render(comparison)
-    for path, text in texts.items():
-        part = path.with_name(path.name + ".part")
-        part.write_text(text, encoding="utf-8")
-        part.replace(path)
 
 
 def compare_command(
@@ -159,6 +65,12 @@ def compare_command(
     limpet compare http://10.0.0.1:8000 http://10.0.0.2:8000
     limpet compare http://10.0.0.1:8000 --data-parallel-size 4 --sessions 4,8 --rounds 2
     """
+    try:
+        from limpet.lab.compare import Plan  # noqa: PLC0415
+        from limpet.lab.ladder import Ladder, Shape  # noqa: PLC0415
+        from limpet.lab.play import play, table, write  # noqa: PLC0415
+    except ImportError as error:
+        raise fail(f"limpet compare needs {error.name}: pip install 'limpet[lab]'") from None
     console = Console(stderr=True)
     target = Target(
         tuple(url.rstrip("/") for url in urls), ranks, max_num_seqs, model=model, api_key=api_key
@@ -206,6 +118,46 @@ def compare_command(
     console.print(f"report: {report}, record: {record}", highlight=False)
 
 
+def demo(
+    sessions: Annotated[str, typer.Option(help="At once, a step each.")] = "4,8",
+    seconds: Annotated[float, typer.Option(min=1, help="Of a step, by the engines' time.")] = 120,
+    rounds: Annotated[int, typer.Option(min=1, help="One tells nothing about noise.")] = 2,
+    ranks: Annotated[int, typer.Option("--data-parallel-size", min=2)] = 4,
+    speed: Annotated[float, typer.Option(min=1, help="Of the engines, in real times.")] = 10,
+    balancer: Annotated[
+        str, typer.Option(help="The engine's own, for affinity off; see limpet engine --help.")
+    ] = "vllm-lb-blind",
+    report: Annotated[Path, typer.Option(help="The HTML report.")] = Path("limpet-demo.html"),
+    keep: Annotated[
+        bool | None,
+        typer.Option(
+            "--keep/--no-keep", help="Leave the panel up at the end. Default: on a terminal."
+        ),
+    ] = None,
+) -> None:
+    """Four simulated GPUs, the gateway and the load ladder: affinity off against on, two minutes.
+
+    No GPU, no model. Prints the table and a sentence of advice, and writes an HTML report; the
+    panel shows the gateway at work meanwhile.
+    """
+    try:
+        from limpet.lab.compare import Plan  # noqa: PLC0415
+        from limpet.lab.demo import run  # noqa: PLC0415
+    except ImportError as error:
+        raise fail(f"the demo needs {error.name}: pip install 'limpet[lab,gateway]'") from None
+    console = Console(stderr=True, highlight=False)
+    try:
+        plan = Plan(("off", "on"), numbers(sessions, "--sessions"), seconds, rounds)
+        if not report.parent.is_dir():
+            raise ValueError(f"--report {report}: there is no folder {report.parent}")
+        if keep is None:
+            keep = sys.stdout.isatty()
+        asyncio.run(run(plan, ranks, speed, balancer, report, keep, console))
+    except (ValueError, LadderError, RuntimeError, OSError) as error:
+        raise fail(error) from None
+
+
 def add_to(app: typer.Typer) -> None:
-    """Adds the command."""
+    """Adds the commands."""
     app.command("compare")(compare_command)
+    app.command()(demo)

@@ -12,20 +12,26 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import sys
 from pathlib import Path
-from typing import Annotated
 
-import typer
 from rich.console import Console
 
+from limpet.gateway import server
+from limpet.gateway.settings import (
+    AdminSettings,
+    PoolSettings,
+    ReplicaSettings,
+    ServerSettings,
+    Settings,
+)
 from limpet.lab.compare import Comparison, Plan
-from limpet.lab.compare_cli import fail, numbers, play, table, write
 from limpet.lab.ladder import Ladder
+from limpet.lab.play import play, table, write
+from limpet.lab.server import EngineProcess
 from limpet.lab.steering import GatewaySteering, LadderError, Target
 
 
-async def _demo(
+async def run(
     plan: Plan,
     ranks: int,
     speed: float,
@@ -34,21 +40,7 @@ async def _demo(
     keep: bool,
     console: Console,
 ) -> Comparison:
-    try:
-        from limpet.gateway import server  # noqa: PLC0415
-        from limpet.gateway.settings import (  # noqa: PLC0415
-            AdminSettings,
-            PoolSettings,
-            ReplicaSettings,
-            ServerSettings,
-            Settings,
-        )
-        from limpet.lab.server import EngineProcess  # noqa: PLC0415
-    except ImportError as error:
-        raise LadderError(
-            f"the demo needs {error.name}: pip install 'limpet[lab,gateway]'"
-        ) from error
-
+    """Plays the plan, shows and writes what it came to. Throws LadderError, ValueError, OSError."""
     arguments = ("--data-parallel-size", str(ranks), "--speed", str(speed))
     async with EngineProcess(*arguments, "--balancer", balancer) as engine:
         console.print(f"engine:  {engine.url}, {ranks} ranks, {speed:g} x real time")
@@ -100,42 +92,3 @@ async def _demo(
         finally:
             stop.set()
             await asyncio.gather(serving, return_exceptions=True)
-
-
-def demo(
-    sessions: Annotated[str, typer.Option(help="At once, a step each.")] = "4,8",
-    seconds: Annotated[float, typer.Option(min=1, help="Of a step, by the engines' time.")] = 120,
-    rounds: Annotated[int, typer.Option(min=1, help="One tells nothing about noise.")] = 2,
-    ranks: Annotated[int, typer.Option("--data-parallel-size", min=2)] = 4,
-    speed: Annotated[float, typer.Option(min=1, help="Of the engines, in real times.")] = 10,
-    balancer: Annotated[
-        str, typer.Option(help="The engine's own, for affinity off; see limpet engine --help.")
-    ] = "vllm-lb-blind",
-    report: Annotated[Path, typer.Option(help="The HTML report.")] = Path("limpet-demo.html"),
-    keep: Annotated[
-        bool | None,
-        typer.Option(
-            "--keep/--no-keep", help="Leave the panel up at the end. Default: on a terminal."
-        ),
-    ] = None,
-) -> None:
-    """Four simulated GPUs, the gateway and the load ladder: affinity off against on, two minutes.
-
-    No GPU, no model. Prints the table and a sentence of advice, and writes an HTML report; the
-    panel shows the gateway at work meanwhile.
-    """
-    console = Console(stderr=True, highlight=False)
-    try:
-        plan = Plan(("off", "on"), numbers(sessions, "--sessions"), seconds, rounds)
-        if not report.parent.is_dir():
-            raise ValueError(f"--report {report}: there is no folder {report.parent}")
-        if keep is None:
-            keep = sys.stdout.isatty()
-        asyncio.run(_demo(plan, ranks, speed, balancer, report, keep, console))
-    except (ValueError, LadderError, RuntimeError, OSError) as error:
-        raise fail(error) from None
-
-
-def add_to(app: typer.Typer) -> None:
-    """Adds the command."""
-    app.command()(demo)

@@ -106,6 +106,14 @@ def read_page(page: str) -> tuple[dict[str, float], int]:
     return sums, busy
 
 
+def _counters(pages: list[tuple[str, bytes]]) -> dict[str, float]:
+    total = dict.fromkeys(_COUNTERS, 0.0)
+    for _, page in pages:
+        for name, value in read_page(page.decode(errors="replace"))[0].items():
+            total[name] += value
+    return total
+
+
 class Ladder:
     """The ladder against one target; run() plays one step. `speed` is how much faster than time
     the engines run (embedded ones can): all times given and reported are the engines'."""
@@ -147,9 +155,10 @@ class Ladder:
         await steering.start()
         async with self._client() as http:
             model = await self._find_model(http)
-            before = await self._counters(http)
+            pages = await self._pages(http)
+            before = _counters(pages)
             # Whoever steers has seen the engines before the first turn comes, as a gateway has.
-            for endpoint, page in await self._pages(http):
+            for endpoint, page in pages:
                 steering.observe(endpoint, page)
             players = _Players(self, http, steering, model, sessions, seconds, seed, salt)
             busy: list[int] = []
@@ -159,7 +168,7 @@ class Ladder:
                 await asyncio.wait(
                     users, timeout=seconds / self.speed, return_when=asyncio.FIRST_EXCEPTION
                 )
-                after = await self._counters(http)
+                after = _counters(await self._pages(http))
                 seen = list(busy)
                 # What is in flight is let go to its end: the tail of the step must not be cut off.
                 await asyncio.gather(*users)
@@ -211,13 +220,6 @@ class Ladder:
             return list(await asyncio.gather(*map(page, self.target.endpoints)))
         except (aiohttp.ClientError, OSError) as error:
             raise LadderError(f"no metrics: {error}") from error
-
-    async def _counters(self, http: aiohttp.ClientSession) -> dict[str, float]:
-        total = dict.fromkeys(_COUNTERS, 0.0)
-        for _, page in await self._pages(http):
-            for name, value in read_page(page.decode(errors="replace"))[0].items():
-                total[name] += value
-        return total
 
     async def _watch(
         self, http: aiohttp.ClientSession, steering: Steering, busy: list[int]

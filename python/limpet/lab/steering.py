@@ -12,8 +12,6 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-import aiohttp
-
 import limpet
 
 
@@ -154,6 +152,8 @@ class GatewaySteering(Steering):
         self._token = token
 
     async def start(self) -> None:
+        import aiohttp  # noqa: PLC0415 (the command line names the modes without it)
+
         async with (
             aiohttp.ClientSession(headers={"Authorization": f"Bearer {self._token}"}) as http,
             http.post(
