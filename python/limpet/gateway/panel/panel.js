@@ -15,10 +15,12 @@ import { Timeline } from "./timeline.js";
 
 const tokenKey = "limpet-admin-token";
 const longestPause = 15; // s between two attempts
+const longestDelay = 5; // s that a state of the feed may be late; behind more, a clock was set back
 
 let api = new Api(takeToken());
 let pool = new URLSearchParams(location.search).get("pool");
 let last = null; // the state on the page
+let answered = 0; // s, the gateway's time of the last answer to a change
 let following = null; // AbortController of the feed
 let wake = () => {}; // ends a pause before its time
 
@@ -26,7 +28,11 @@ const switches = new Switches({
   setAffinity: (value) => api.setAffinity(pool, value),
   setThreshold: (value) => api.setThreshold(pool, value),
   setReplica: (name, change) => api.setReplica(pool, name, change),
-}, show);
+}, (state) => {
+  if (state.pool !== pool) return; // another has been chosen meanwhile
+  answered = state.now;
+  show(state);
+});
 const replicas = new ReplicaTable((replica, change) => switches.changeReplica(replica, change));
 const timeline = new Timeline((seconds) => api.timeline(pool, seconds));
 const decisions = new DecisionTable((id) => api.decision(pool, id));
@@ -84,6 +90,8 @@ async function follow() {
           feedIs("live", "live");
           timeline.follow();
         }
+        // Written before the change whose answer overtook it.
+        if (state.now < answered && answered - state.now < longestDelay) continue;
         show(state);
       }
     } catch (error) {

@@ -12,6 +12,8 @@ export class Switches {
   #state = null;
   #edited = false; // the threshold is being typed
   #undo = null;
+  #asked = null; // {affinity}: not answered yet; the switch stands there and the next press goes by it
+  #changes = Promise.resolve(); // carried out one after the other, in the order they were asked for
   #api; // {setAffinity(value), setThreshold(value), setReplica(name, change)} -> state
   #changed; // told the new state
 
@@ -20,7 +22,7 @@ export class Switches {
     this.#changed = changed;
     const threshold = byId("threshold");
     byId("affinity").addEventListener("click", () =>
-      this.#setAffinity(this.#state.affinity === "on" ? "off" : "on"));
+      this.#setAffinity(this.#affinity() === "on" ? "off" : "on"));
     threshold.addEventListener("input", () => { this.#edited = true; });
     threshold.addEventListener("keydown", (event) => {
       if (event.key === "Escape") this.#showThreshold(false);
@@ -44,7 +46,7 @@ export class Switches {
 
   show(state) {
     this.#state = state;
-    setAttribute(byId("affinity"), "aria-checked", state.affinity === "on");
+    setAttribute(byId("affinity"), "aria-checked", this.#affinity() === "on");
     setText(byId("rule"), `affinity ${state.affinity}, ${thresholdWords(state.spill_threshold)}`);
     this.#showThreshold(this.#edited);
   }
@@ -69,12 +71,22 @@ export class Switches {
     });
   }
 
+  #affinity() {
+    return (this.#asked ?? this.#state).affinity;
+  }
+
   async #setAffinity(affinity) {
+    const asked = { affinity };
+    this.#asked = asked;
+    this.show(this.#state);
     const words = affinity === "on"
       ? "Affinity is on: turns go home."
       : "Affinity is off: each turn is left to the engine's own balancer.";
     await this.#carryOut(() => this.#api.setAffinity(affinity), words, () =>
       this.#setAffinity(affinity === "on" ? "off" : "on"));
+    if (this.#asked !== asked) return;
+    this.#asked = null;
+    this.show(this.#state);
   }
 
   async #setThreshold(value) {
@@ -86,7 +98,12 @@ export class Switches {
       this.#setThreshold(auto ? null : before), () => { this.#edited = false; });
   }
 
-  async #carryOut(ask, words, undo = null, done = () => {}) {
+  #carryOut(...change) {
+    this.#changes = this.#changes.then(() => this.#carryOutNow(...change));
+    return this.#changes;
+  }
+
+  async #carryOutNow(ask, words, undo = null, done = () => {}) {
     try {
       const state = await ask();
       done();
