@@ -52,7 +52,18 @@ TEST_CASE("advice names the size where the gain is largest, and where caches are
         "s, 86 % of "
         "prompt tokens from cache instead of 50 %. From 24 on the conversations no longer fit the "
         "caches: "
-        "add replicas, or let fewer in at once.\n");
+        "add replicas, or let fewer in at once, as limpet-gate does.\n");
   CHECK_THAT(limpet::sim::advice(reports, "theirs", "ours"), ContainsSubstring("little to gain"));
   CHECK(limpet::sim::advice({}, "ours", "theirs") == "Nothing to compare.\n");
+}
+
+TEST_CASE("advice names who does better where the caches are too small, and the price") {
+  std::vector<Report> with_gate = reports;
+  with_gate.push_back(report("gate", 24, 15'000, 0.5, 0.8));
+  with_gate.push_back(report("second", 24, 14'000, 0.4, 0.7));
+  with_gate.push_back(report("elsewhere", 8, 30'000, 0.1, 0.9));
+  CHECK_THAT(limpet::sim::advice(with_gate, "ours", "theirs"),
+             EndsWith("From 24 on the conversations no longer fit the caches: add replicas, or use "
+                      "gate: +50 % output tokens against ours, median wait 0.50 s instead of 20.00 "
+                      "s, 95 % of the turns within 2.0 s instead of 80.0 s.\n"));
 }
