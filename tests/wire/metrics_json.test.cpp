@@ -78,6 +78,19 @@ TEST_CASE("names lie on the page") {
   }
 }
 
+TEST_CASE("a page of names that it spells otherwise takes time in its length, not its square") {
+  std::string page = R"({"loads": [)";
+  constexpr std::size_t engines = 100'000;  // in quadratic time: many minutes
+  for (std::size_t i = 0; i < engines; ++i) {
+    page += R"({"dp_rank": "\u0061\u0062", "num_running_reqs": 1},)";
+  }
+  page.back() = ']';
+  const Parsed parsed = parse(loads(), page + "}");
+  REQUIRE(parsed.readings.size() == engines);
+  CHECK(parsed.readings.back().engine.empty());
+  CHECK(parsed.readings.back().running == 1.0);
+}
+
 TEST_CASE("a page without an array is one engine, and pointers go as deep as they need") {
   const Parsed parsed =
       parse(JsonMetrics{{.running = "/stats/0/busy", .waiting = "/a~1b/~0", .start_time = "/t"}},

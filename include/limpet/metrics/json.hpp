@@ -112,15 +112,20 @@ class JsonMetrics {
 
   // Finds names in the page again. A reading refers to the page, and the DOM does not say where a
   // value stood; but one that the page spells as it is read stands there, at or after the names of
-  // the engines before it. So one pass over the page finds them all.
+  // the engines before it. So one pass over the page finds them all. One that is not found costs a
+  // pass of its own, so after some such no more are looked for.
   class Names {
    public:
     explicit Names(std::string_view page) noexcept : page_(page) {}
 
     // Empty where the page spells it otherwise: with escapes, or a number as 1e3.
     [[nodiscard]] std::string_view find(std::string_view text) noexcept {
+      if (misses_ == 16) return {};
       const std::size_t at = page_.find(text, from_);
-      if (at == std::string_view::npos) return {};
+      if (at == std::string_view::npos) {
+        ++misses_;
+        return {};
+      }
       from_ = at;
       return page_.substr(at, text.size());
     }
@@ -128,6 +133,7 @@ class JsonMetrics {
    private:
     std::string_view page_;
     std::size_t from_ = 0;
+    int misses_ = 0;
   };
 
   [[nodiscard]] static std::string_view name_at(Element engine, const std::string& pointer,
