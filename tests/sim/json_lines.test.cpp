@@ -20,8 +20,8 @@ TEST_CASE("objects, arrays, numbers and strings are read") {
 }
 
 TEST_CASE("what is not JSON is refused") {
-  for (const char* text :
-       {"", "{", "[1,]", "{\"a\" 1}", "{\"a\":1", "nul", "1 2", "\"abc", "[1 2]", "-"}) {
+  for (const char* text : {"", "{", "[1,]", "{\"a\" 1}", "{\"a\":1", "nul", "1 2", "\"abc", "[1 2]",
+                           "-", "nan", "-inf", "1e999"}) {
     INFO(text);
     CHECK_THROWS_AS(Json::parse(text), std::runtime_error);
   }
@@ -29,6 +29,7 @@ TEST_CASE("what is not JSON is refused") {
   CHECK_THROWS_AS(Json::parse("{}").at("a"), std::runtime_error);
   CHECK_THROWS_AS(Json::parse("[]").number(), std::runtime_error);
   CHECK_THROWS_AS(Json::parse("-1").count(), std::runtime_error);
+  CHECK_THROWS_AS(Json::parse("1e300").count(), std::runtime_error);
 }
 
 TEST_CASE("an error names the file and the line") {

@@ -54,6 +54,27 @@ TEST_CASE(
   CHECK(sessions[0].shared[0].tokens == 50);
 }
 
+TEST_CASE("a recording that makes no sense is refused with its line") {
+  const auto [turn, words] = GENERATE(table<const char*, const char*>({
+      {R"({"in": -5, "out": 1, "from": -1, "kept": 0, "think": 0})", "out of range"},
+      {R"({"in": 5, "out": 1e300, "from": -1, "kept": 0, "think": 0})", "out of range"},
+      {R"({"in": 5, "out": 1, "from": 1, "kept": 0, "think": 0})", "none of the earlier"},
+      {R"({"in": 5, "out": 1, "from": 1e30, "kept": 0, "think": 0})", "none of the earlier"},
+      {R"({"in": 5, "out": 1, "from": -9, "kept": 0, "think": 0})", "none of the earlier"},
+      {R"({"in": 5, "out": 1, "from": 0, "kept": -64, "think": 0})", "out of range"},
+      {R"({"in": 5, "out": 1, "from": 0, "kept": 0, "think": -1})", "a pause is negative"},
+      {R"({"in": 5, "out": 1, "from": 0, "kept": 0, "think": nan})", "neither a value nor a num"},
+      {R"({"in": 5, "out": 1})", "no member"},
+  }));
+  const std::string first = R"({"in": 5, "out": 1, "from": -1, "kept": 0, "think": 0})";
+  const std::string line =
+      R"({"session": "s", "tools": 1, "system": 1, "turns": [)" + first + ", " + turn + "]}\n";
+  const File file("limpet_replay_bad_test.jsonl", line.c_str());
+  CAPTURE(turn);
+  CHECK_THROWS_MATCHES(read_agent_sessions(file.path.string()), std::runtime_error,
+                       MessageMatches(ContainsSubstring(":1: ") && ContainsSubstring(words)));
+}
+
 TEST_CASE("Mooncake's requests are joined where one holds the last full block of another") {
   const File file(
       "limpet_mooncake_test.jsonl",

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <charconv>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <fstream>
@@ -39,7 +40,8 @@ class Json {
   [[nodiscard]] const std::string& text() const { return wants(Kind::string).text_; }
   [[nodiscard]] double number() const { return wants(Kind::number).number_; }
   [[nodiscard]] std::uint64_t count() const {
-    if (number() < 0) throw std::runtime_error("a count is negative");
+    // Up to where a double is exact.
+    if (!(number() >= 0 && number() <= 0x1p53)) throw std::runtime_error("a count is out of range");
     return static_cast<std::uint64_t>(number_);
   }
 
@@ -95,7 +97,8 @@ class Json {
         json.kind_ = Kind::number;
         const auto [end, error] =
             std::from_chars(rest.data(), rest.data() + rest.size(), json.number_);
-        if (error != std::errc{}) throw std::runtime_error("neither a value nor a number");
+        if (error != std::errc{} || !std::isfinite(json.number_))
+          throw std::runtime_error("neither a value nor a number");
         rest.remove_prefix(static_cast<std::size_t>(end - rest.data()));
       }
       return json;

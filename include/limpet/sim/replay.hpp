@@ -46,7 +46,8 @@ struct ReplayOptions {
     const double scale =
         std::min(options.token_scale, static_cast<double>(options.context_limit - 2) / longest);
     const auto scaled = [scale](const Json& tokens) {
-      return std::max<std::uint64_t>(1, static_cast<std::uint64_t>(tokens.number() * scale));
+      return std::max<std::uint64_t>(
+          1, static_cast<std::uint64_t>(static_cast<double>(tokens.count()) * scale));
     };
     Session session{line.at("session").text(),
                     {{0x31, scaled(line.at("tools"))}, {0x32, scaled(line.at("system"))}},
@@ -56,18 +57,20 @@ struct ReplayOptions {
       TurnPlan turn;
       turn.prompt_tokens = scaled(recorded.at("in"));
       turn.output_tokens = scaled(recorded.at("out"));
-      turn.think =
-          std::min(recorded.at("think").number() * options.think_scale, options.think_limit);
+      const double pause = recorded.at("think").number();
+      if (pause < 0) throw std::runtime_error("a pause is negative");
+      turn.think = std::min(pause * options.think_scale, options.think_limit);
       if (!recorded.get("agent").is_null()) {
         turn.agent = static_cast<std::uint16_t>(recorded.get("agent").count());
       }
-      turn.from = static_cast<std::int32_t>(recorded.at("from").number());
-      if (turn.from >= static_cast<std::int32_t>(session.turns.size())) {
-        throw std::runtime_error("a turn begins with a later one");
+      const double begins_with = recorded.at("from").number();
+      if (!(begins_with >= -1 && begins_with < static_cast<double>(session.turns.size()))) {
+        throw std::runtime_error("a turn begins with none of the earlier ones");
       }
+      turn.from = static_cast<std::int32_t>(begins_with);
       if (turn.from >= 0) {
         const auto from = static_cast<std::size_t>(turn.from);
-        const double kept = recorded.at("kept").number();
+        const auto kept = static_cast<double>(recorded.at("kept").count());
         constexpr double block = 64;  // kept tokens are recorded in whole blocks
         const TurnPlan& earlier = session.turns[from];
         turn.kept = kept + block > turns[from].at("in").number()
