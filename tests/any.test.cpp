@@ -11,8 +11,10 @@
 #include <limpet/pins/local.hpp>
 #include <limpet/pins/rendezvous.hpp>
 #include <limpet/scorers/least_in_flight.hpp>
+#include <limpet/scorers/least_pending_prefill.hpp>
 #include <limpet/scorers/power_of_two.hpp>
 #include <limpet/scorers/round_robin.hpp>
+#include <limpet/scorers/tokens_times_batch.hpp>
 
 #include "catch.hpp"
 #include "support/test_policies.hpp"
@@ -40,7 +42,9 @@ bool same(const ReplicaSnapshot& a, const ReplicaSnapshot& b) {
          a.live_tokens == b.live_tokens && a.pins == b.pins && a.placed == b.placed &&
          a.sticky == b.sticky && a.spilled_in == b.spilled_in && a.spilled_out == b.spilled_out &&
          a.moved == b.moved && a.balanced == b.balanced && a.client_pinned == b.client_pinned &&
-         a.failed == b.failed && a.restarts == b.restarts && a.kv_usage == b.kv_usage;
+         a.failed == b.failed &&
+         (!a.pending_prefill_tokens || a.pending_prefill_tokens == b.pending_prefill_tokens) &&
+         a.restarts == b.restarts && a.kv_usage == b.kv_usage;
 }
 
 // Plays `steps` of one history on both and checks after each that nothing tells them apart.
@@ -92,9 +96,10 @@ void play(Plain& plain, AnyRouter& any, ManualClock clock, std::uint32_t seed, i
       for (Lease* lease : {&leases[at].first, &leases[at].second}) {
         if (how == 0) lease->fail();
         if (how == 1) lease->cancel();
-        if (how >= 2) lease->finish(usage);
+        if (how == 2) lease->first_byte();
+        if (how >= 3) lease->finish(usage);
       }
-      leases.erase(leases.begin() + static_cast<std::ptrdiff_t>(at));
+      if (how != 2) leases.erase(leases.begin() + static_cast<std::ptrdiff_t>(at));
     } else if (what < 90) {
       clock.advance(std::chrono::seconds(below(3) == 0 ? below(200) : below(10)));
     } else if (what < 94) {
@@ -163,6 +168,12 @@ TEST_CASE("AnyRouter decides as the Router of the same policies does") {
   }
   SECTION("fewest in flight, bounded load") {
     compare(sharded, LeastInFlight{}, BoundedLoad{.epsilon = 0.5});
+  }
+  SECTION("least pending prefill") {
+    compare(sharded, LeastPendingPrefill{}, SpillAbove{2});
+  }
+  SECTION("tokens times batch, one thread's store") {
+    compare(local, TokensTimesBatch{}, MoveWhenFull{.threshold = 2});
   }
   SECTION("round robin, never spill") {
     compare(sharded, RoundRobin{}, NeverSpill{});

@@ -25,7 +25,7 @@ struct Table {
 
   [[nodiscard]] ReplicaSnapshot row(ReplicaId id, Instant now) const {
     std::vector<ReplicaSnapshot> rows;
-    fleet.snapshot(now, rows);
+    fleet.snapshot(now, rows, true);
     for (const auto& row : rows) {
       if (row.id == id) return row;
     }
@@ -221,6 +221,55 @@ TEST_CASE("gauges overwrite nothing that was counted here") {
   CHECK(load.in_flight == 1);
   CHECK(load.in_flight_tokens == 50);
   CHECK(load.in_flight_at_reading == 1);
+}
+
+// What is cached ----------------------------------------------------------------------------------
+
+namespace {
+
+// A conversation's turn at `home` begins and ends.
+Conversation used(Table& table, ReplicaId home, std::uint32_t tokens, Instant now) {
+  const Home at_home = table.fleet.home_at(home);
+  table.fleet.open(at_home, {.before = {.home = at_home}, .counted_tokens = tokens}, now);
+  table.fleet.close({.before = {.home = at_home,
+                                .last_active = now,
+                                .turns = 1,
+                                .in_flight = 1,
+                                .counted_tokens = tokens},
+                     .counted_tokens = tokens},
+                    now);
+  return {.home = at_home, .last_active = now, .turns = 1, .counted_tokens = tokens};
+}
+
+}  // namespace
+
+TEST_CASE("a history is cached until what was used since its last turn leaves no room for it") {
+  Table table;
+  const ReplicaId a = table.fleet.add({.name = "a", .kv_capacity_tokens = 1000});
+  const Conversation first = used(table, a, 400, at(0s));
+  used(table, a, 300, at(20s));
+  const Conversation third = used(table, a, 300, at(40s));
+  CHECK(table.fleet.still_caches(first, 0, at(60s)));        // 600 since, and its own 400
+  CHECK_FALSE(table.fleet.still_caches(first, 1, at(60s)));  // a token more is shared
+  used(table, a, 1, at(60s));
+  CHECK_FALSE(table.fleet.still_caches(first, 0, at(60s)));
+  CHECK(table.fleet.still_caches(third, 600, at(60s)));  // what ended before it does not count
+}
+
+TEST_CASE("a history is cached while a turn of it is in flight, and where no capacity is known") {
+  Table table;
+  const ReplicaId a = table.fleet.add({.name = "a", .kv_capacity_tokens = 1000});
+  const ReplicaId unknown = table.fleet.add({.name = "b"});
+  Conversation first = used(table, a, 400, at(0s));
+  used(table, a, 5000, at(20s));
+  CHECK_FALSE(table.fleet.still_caches(first, 0, at(20s)));
+  first.in_flight = 1;
+  CHECK(table.fleet.still_caches(first, 0, at(20s)));
+  const Conversation other = used(table, unknown, 400, at(0s));
+  used(table, unknown, 5'000'000, at(20s));
+  CHECK(table.fleet.still_caches(other, 0, at(20s)));
+  table.fleet.restarted(unknown);
+  CHECK_FALSE(table.fleet.still_caches(other, 0, at(20s)));
 }
 
 // Booking -----------------------------------------------------------------------------------------

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <limpet/lease.hpp>
 
+#include <limpet/scorers/least_pending_prefill.hpp>
+
 #include "catch.hpp"
 #include "support/small_pool.hpp"
 
@@ -82,6 +84,35 @@ TEST_CASE("leases live in containers that move them about") {
   CHECK(pool.in_flight(0) == 50);
   leases.clear();
   CHECK(pool.in_flight(0) == 0);
+}
+
+TEST_CASE("a turn's prompt is pending until its first byte, or its end where that does not come") {
+  SmallPool<SpillAbove, LocalPins, LeastPendingPrefill> pool(1);
+  const auto pending = [&] { return pool.row(0).pending_prefill_tokens; };
+  Lease first = pool.router.route(Turn{.key = "a", .prompt_tokens = 500});
+  Lease second = pool.router.route(Turn{.key = "b", .prompt_tokens = 30});
+  CHECK(pending() == 530);
+  first.first_byte();
+  first.first_byte();
+  CHECK(pending() == 30);
+  Lease moved = std::move(second);
+  second.first_byte();  // NOLINT(bugprone-use-after-move): holds nothing
+  CHECK(pending() == 30);
+  moved.fail();
+  moved.first_byte();
+  CHECK(pending() == 0);
+  CHECK(first.held());
+  first.finish();
+  CHECK(pending() == 0);
+}
+
+TEST_CASE("first bytes that nobody counts change nothing") {
+  SmallPool<> pool(1);
+  Lease lease = pool.router.route(Turn{.key = "a", .prompt_tokens = 500});
+  lease.first_byte();
+  CHECK(lease.held());
+  CHECK_FALSE(pool.row(0).pending_prefill_tokens.has_value());
+  Lease{}.first_byte();
 }
 
 TEST_CASE("a failed turn is counted where it failed") {

@@ -5,6 +5,8 @@
 #include <limpet/router.hpp>
 
 #include <limpet/pins/local.hpp>
+#include <limpet/scorers/least_pending_prefill.hpp>
+#include <limpet/scorers/tokens_times_batch.hpp>
 
 #include "catch.hpp"
 #include "support/plain_router.hpp"
@@ -18,6 +20,7 @@
 #include <set>
 #include <sstream>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -26,17 +29,20 @@ namespace {
 using namespace limpet;
 using namespace limpet_test;
 
-template <class Pins>
+template <class Pins, class Scorer = WeightedLoad>
 class History {
  public:
-  using Subject = Router<Pins, WeightedLoad, SpillAbove, NumberPage, ManualClock>;
+  using Subject = Router<Pins, Scorer, SpillAbove, NumberPage, ManualClock>;
 
   History(std::uint64_t seed, Pins pins, RouterOptions options, std::uint32_t threshold)
       : random_(seed),
-        router_(std::move(pins), weights(seed), SpillAbove{threshold}, NumberPage{}, clock_,
+        router_(std::move(pins), scorer(seed), SpillAbove{threshold}, NumberPage{}, clock_,
                 options) {
     for (int i = 0; i < 24; ++i) keys_.push_back("conversation " + std::to_string(i));
     model_.spill_threshold = threshold;
+    if (std::is_same_v<Scorer, LeastPendingPrefill>)
+      model_.scorer = PlainScorer::least_pending_prefill;
+    if (std::is_same_v<Scorer, TokensTimesBatch>) model_.scorer = PlainScorer::tokens_times_batch;
     model_.kv_weight = weights(seed).kv_usage_weight;
     model_.live_weight = weights(seed).live_weight;
     model_.hint = options.parent_hint == ParentHint::prefer_parent ? PlainHint::prefer_parent
@@ -48,8 +54,10 @@ class History {
     for (step_ = 0; step_ < steps; ++step_) {
       const int what = below(100);
       CAPTURE(step_, what);
-      if (what < 45) {
+      if (what < 43) {
         route();
+      } else if (what < 55) {
+        first_byte();
       } else if (what < 75) {
         end_a_turn();
       } else if (what < 86) {
@@ -77,6 +85,11 @@ class History {
   // The defaults, and with the gauge, in turn.
   static WeightedLoad weights(std::uint64_t seed) {
     return seed % 2 == 0 ? WeightedLoad{} : with_gauge;
+  }
+
+  static Scorer scorer(std::uint64_t seed) {
+    if constexpr (std::is_same_v<Scorer, WeightedLoad>) return weights(seed);
+    return {};
   }
 
   struct RunningTurn {
@@ -138,7 +151,8 @@ class History {
     const Decision planned = router_.plan(turn);
     const Explanation explanation = router_.explain(turn);
     REQUIRE(explanation.decision == planned);
-    Lease lease = one_in(3) ? router_.commit(planned) : router_.route(turn);
+    const bool from_plan = one_in(3);
+    Lease lease = from_plan ? router_.commit(planned) : router_.route(turn);
     const int chosen = model_of(lease.replica());
     const bool agree = to_string(lease.outcome()) == expected.outcome &&
                        lease.held() == !expected.replicas.empty() &&
@@ -146,17 +160,17 @@ class History {
     if (!agree) {
       CAPTURE(plain.key.value_or("none"), plain.parent.value_or("none"), plain.side_call,
               plain.exclude, to_string(lease.outcome()), to_string(lease.decision().reason), chosen,
-              expected.outcome, expected.replicas, both_sides(explanation));
+              expected.outcome, expected.replicas, both_sides(explanation, plain));
       FAIL("router and model decide differently");
     }
     REQUIRE(lease.decision() == planned);
     ++seen[expected.outcome];
     if (expected.replicas.empty()) return;
-    turns_.push_back({std::move(lease), model_.take(plain, expected.outcome, chosen)});
+    turns_.push_back({std::move(lease), model_.take(plain, expected.outcome, chosen, from_plan)});
   }
 
   // What each side knew of every replica, for the report of a failure.
-  std::string both_sides(const Explanation& explanation) const {
+  std::string both_sides(const Explanation& explanation, const PlainTurn& turn) const {
     std::ostringstream text;
     for (const ExplainedReplica& row : explanation.replicas) {
       const int at = model_of(row.load.replica);
@@ -165,9 +179,17 @@ class History {
            << row.load.in_flight << " live " << row.load.live_conversations << " gauge "
            << row.load.kv_usage << " score " << row.score << "; model: in flight "
            << model_.in_flight(at) << " live " << model_.lowest_live(at) << ".."
-           << model_.highest_live(at) << " score " << model_.score(at, model_.lowest_live(at));
+           << model_.highest_live(at) << " score "
+           << model_.score(at, model_.lowest_live(at), turn);
     }
     return text.str();
+  }
+
+  void first_byte() {
+    if (turns_.empty()) return;
+    RunningTurn& turn = turns_[static_cast<std::size_t>(below(static_cast<int>(turns_.size())))];
+    turn.lease.first_byte();
+    model_.first_byte(turn.model);
   }
 
   void end_a_turn() {
@@ -316,6 +338,10 @@ class History {
       check("in_flight", row.in_flight, model_.in_flight(at), model_.in_flight(at));
       check("in_flight_tokens", static_cast<double>(row.in_flight_tokens),
             model_.in_flight_tokens(at), model_.in_flight_tokens(at));
+      if (row.pending_prefill_tokens) {
+        check("pending_prefill_tokens", static_cast<double>(*row.pending_prefill_tokens),
+              model_.pending_prefill(at), model_.pending_prefill(at));
+      }
       check("pins", row.pins, model_.pins(at), model_.pins(at));
       check("live_conversations", row.live_conversations, model_.lowest_live(at),
             model_.highest_live(at));
@@ -341,9 +367,11 @@ class History {
 
 TEST_CASE("the router agrees with the plain model of the decision table, history after history") {
   std::map<std::string, int> seen;
-  const auto run = [&](auto pins, std::uint64_t seed, ParentHint hint, std::uint32_t threshold) {
+  const auto run = [&]<class Scorer = WeightedLoad>(auto pins, std::uint64_t seed, ParentHint hint,
+                                                    std::uint32_t threshold) {
     CAPTURE(seed, threshold, static_cast<int>(hint));
-    History history(seed, std::move(pins), RouterOptions{.parent_hint = hint}, threshold);
+    History<decltype(pins), Scorer> history(seed, std::move(pins),
+                                            RouterOptions{.parent_hint = hint}, threshold);
     history.run(600);
     for (const auto& [outcome, times] : history.seen) seen[outcome] += times;
   };
@@ -354,6 +382,12 @@ TEST_CASE("the router agrees with the plain model of the decision table, history
         run(ShardedPins<>{}, seed, hint, threshold);
     }
     run(LocalPins{}, seed + 100, ParentHint::prefer_parent, 0);
+    run.template operator()<LeastPendingPrefill>(LocalPins{}, seed + 200, ParentHint::prefer_parent,
+                                                 2);
+    run.template operator()<TokensTimesBatch>(ShardedPins<>{}, seed + 300,
+                                              ParentHint::prefer_parent, 0);
+    run.template operator()<LeastPendingPrefill>(ShardedPins<>{}, seed + 400,
+                                                 ParentHint::with_parent, 5);
   }
   // No row of the table may be left out.
   for (const char* outcome : {"placed", "sticky", "spilled", "moved", "balanced", "client_pinned",

@@ -26,6 +26,9 @@ namespace limpet {
 
 class AnyScorer {
  public:
+  // What is inside is not known where a router is compiled, so AnyRouter always counts prefill.
+  static constexpr bool needs_prefill = true;
+
   AnyScorer() : AnyScorer(WeightedLoad{}) {}
 
   template <class Scorer>
@@ -74,6 +77,8 @@ class AnyScorer {
 
 class AnyOverflow {
  public:
+  static constexpr bool needs_prefill = true;
+
   AnyOverflow() : AnyOverflow(SpillAbove{}) {}
 
   template <class Rule>

@@ -42,6 +42,8 @@ struct ScoreContext {
   std::uint32_t position = 0;       // of this one among them, 0-based, in fleet order
   std::uint64_t draw = 0;           // differs from decision to decision: the source of all chance
   std::uint64_t prompt_tokens = 0;  // of the turn; 0: unknown
+  // Of the prompt, what this replica presumably has to read; 0 unless the scorer has needs_prefill.
+  std::uint64_t uncached_tokens = 0;
 };
 
 // | law      |                                                                 |

@@ -130,6 +130,13 @@ class Fleet {
 
   [[nodiscard]] ReplicaLoad load(std::uint32_t index, Instant now) const noexcept;
 
+  // Whether a conversation's history is presumably still in its home's cache. That evicts what was
+  // least recently used, so it is, iff what other conversations of this home have used since its
+  // last turn, its own context and the prefix that the pool shares fit. An estimate, to a bucket of
+  // the live window; without a known capacity everything is still there.
+  [[nodiscard]] bool still_caches(const Conversation& conversation, std::uint64_t shared,
+                                  Instant now) const noexcept;
+
   [[nodiscard]] bool reading_fresh(std::uint32_t index, Instant now) const noexcept {
     const std::int64_t at = slot(index).reading_at.load(std::memory_order_relaxed);
     return at != Slot::never && now.time_since_epoch().count() - at < reading_max_age_.count();
@@ -197,8 +204,8 @@ class Fleet {
   }
 
   // Effects: appends every replica's row, each consistent in itself, in the order they joined, to a
-  // vector of ReplicaSnapshot.
-  void snapshot(Instant now, auto& rows) const;
+  // vector of ReplicaSnapshot; pending prefill only where it is counted.
+  void snapshot(Instant now, auto& rows, bool counts_prefill) const;
 
  private:
   static constexpr std::uint32_t chunk_size = 64;

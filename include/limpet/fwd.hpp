@@ -20,6 +20,7 @@ class RendezvousPins;
 struct BoundedLoad;
 struct Explanation;
 struct LeastInFlight;
+struct LeastPendingPrefill;
 struct MoveWhenFull;
 struct NeverSpill;
 struct PowerOfTwo;
@@ -27,6 +28,7 @@ struct RoundRobin;
 struct Snapshot;
 struct SpillAbove;
 struct SteadyClock;
+struct TokensTimesBatch;
 struct WeightedLoad;
 struct VllmMetrics;
 

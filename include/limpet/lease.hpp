@@ -9,6 +9,7 @@
 #pragma once
 
 #include <limpet/concepts.hpp>
+#include <limpet/detail/prefill_share.hpp>
 #include <limpet/fwd.hpp>
 #include <limpet/types.hpp>
 
@@ -44,6 +45,11 @@ class Lease {
     return router_.load(std::memory_order_acquire) != nullptr;
   }
 
+  // The first byte of the answer has come, so the prompt has been read: from now on the turn does not
+  // count in its replica's pending_prefill_tokens. Only the first call counts, from whatever thread;
+  // an end does the same. Nothing where no policy of the router has needs_prefill.
+  void first_byte() noexcept { booked_.prefill.drop(); }
+
   // The engine answered; `usage` is what it said of the tokens.
   void finish(const Usage& usage) noexcept { end(End::finish, &usage); }
   void finish() noexcept { end(End::finish, nullptr); }
@@ -62,7 +68,7 @@ class Lease {
   template <PinStore, LoadScorer, OverflowRule, MetricsParser, Clock>
   friend class Router;
 
-  using EndTurn = void (*)(void* router, const Lease& lease, End how, const Usage* usage) noexcept;
+  using EndTurn = void (*)(void* router, Lease& lease, End how, const Usage* usage) noexcept;
 
   // What the turn counts for until it ends.
   struct Booked {
@@ -70,11 +76,12 @@ class Lease {
     std::uint32_t counted_tokens = 0;  // of its conversation
     bool follows = false;              // it counts as one of its conversation's
     PinTicket ticket{};
+    detail::PrefillShare prefill{};
   };
 
   explicit Lease(const Decision& decision) noexcept : decision_(decision) {}
-  Lease(void* router, EndTurn end_turn, const Decision& decision, const Booked& booked) noexcept
-      : router_(router), end_turn_(end_turn), decision_(decision), booked_(booked) {}
+  Lease(void* router, EndTurn end_turn, const Decision& decision, Booked&& booked) noexcept
+      : router_(router), end_turn_(end_turn), decision_(decision), booked_(std::move(booked)) {}
 
   void end(End how, const Usage* usage) noexcept {
     if (router_.load(std::memory_order_relaxed) == nullptr) return;
@@ -88,7 +95,7 @@ class Lease {
                   std::memory_order_release);
     end_turn_ = other.end_turn_;
     decision_ = other.decision_;
-    booked_ = other.booked_;
+    booked_ = std::move(other.booked_);
   }
 
   std::atomic<void*> router_ = nullptr;  // null once the slot is returned

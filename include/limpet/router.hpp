@@ -14,6 +14,8 @@
 #include <limpet/concepts.hpp>
 #include <limpet/detail/decide.hpp>
 #include <limpet/detail/near_miss.hpp>
+#include <limpet/detail/prefill.hpp>
+#include <limpet/detail/prefill_share.hpp>
 #include <limpet/detail/turns_of.hpp>
 #include <limpet/explanation.hpp>
 #include <limpet/fleet.hpp>
@@ -175,6 +177,8 @@ class Router {
 
  private:
   using Decider = detail::Decider<Scorer, Overflow>;
+  static constexpr bool needs_prefill =
+      detail::NeedsPrefill<Scorer> || detail::NeedsPrefill<Overflow>;
 
   struct Keys {
     KeyHash turn{};
@@ -206,17 +210,23 @@ class Router {
   [[nodiscard, gnu::noinline]] Lease refuse(const Turn& turn, const Keys& keys, Instant now);
   [[nodiscard]] static Decision undecided(const Turn& turn, const Keys& keys) noexcept;
   [[nodiscard]] bool can_serve(const Turn& turn) const noexcept;
+  [[nodiscard]] detail::Prompt prompt_of(std::uint64_t tokens) const noexcept;
+
+  [[nodiscard]] detail::Uncached uncached_of(const Turn& turn, Instant now) const;
+  // What a turn adds to the pending prefill of a replica, from before it takes its slot, so that who
+  // sees the one sees the other.
+  [[nodiscard]] detail::PrefillShare prefill_at(ReplicaId replica, std::uint64_t prompt_tokens,
+                                                const Conversation* history, Instant now) noexcept;
   [[nodiscard]] Settled settle(Decision& decision, Booking& booking, Instant now);
   [[nodiscard]] Settled pin_anew(Decision& decision, Booking& booking, Instant now);
   void open_at(Home home, Booking& booking, Instant now,
                detail::Counter count = detail::Counter::none) noexcept;
-  [[nodiscard]] Lease leased(const Decision& decision, const Booking* booking,
-                             std::uint64_t tokens) noexcept;
+  [[nodiscard]] Lease leased(const Decision& decision, const Booking* booking, std::uint64_t tokens,
+                             detail::PrefillShare prefill) noexcept;
   [[nodiscard, gnu::noinline]] Lease without_replica(Decision decision, Outcome outcome) noexcept;
   void abandon(const Booking& booking, const Decision& decision, Instant now);
-  [[gnu::flatten]] void end_turn(const Lease& lease, Lease::End how, const Usage* usage) noexcept;
-  static void end_turn_of(void* router, const Lease& lease, Lease::End how,
-                          const Usage* usage) noexcept {
+  [[gnu::flatten]] void end_turn(Lease& lease, Lease::End how, const Usage* usage) noexcept;
+  static void end_turn_of(void* router, Lease& lease, Lease::End how, const Usage* usage) noexcept {
     static_cast<Router*>(router)->end_turn(lease, how, usage);
   }
   void store_readings(std::string_view endpoint, const Reading* readings, std::size_t count);
@@ -259,4 +269,5 @@ Router(Arguments...) -> Router<detail::NearMissOf<Arguments...>>;
 
 #include <limpet/detail/router_plan.hpp>
 #include <limpet/detail/router_pool.hpp>
+#include <limpet/detail/router_tokens.hpp>
 #include <limpet/detail/router_turns.hpp>

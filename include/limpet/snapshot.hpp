@@ -28,6 +28,7 @@ struct ReplicaSnapshot {
   // The router's own.
   std::uint32_t in_flight = 0;  // leases alive
   std::uint64_t in_flight_tokens = 0;
+  std::optional<std::uint64_t> pending_prefill_tokens{};  // absent: no policy counts it
   std::uint32_t live_conversations = 0;
   std::uint64_t live_tokens = 0;
   std::uint32_t pins = 0;    // 0 where the store only pins and does not follow turns

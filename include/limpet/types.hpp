@@ -175,13 +175,16 @@ struct ReplicaLoad {
   ReplicaId replica{};
   ReplicaState state = ReplicaState::up;
   bool reading_fresh = false;  // the gauges below are younger than RouterOptions::reading_max_age
-  std::uint32_t max_num_seqs = 0;        // configured; 0: unknown
-  std::uint32_t in_flight = 0;           // leases alive
-  std::uint64_t in_flight_tokens = 0;    // sum of the context of those turns, as far as it is known
-  std::uint32_t live_conversations = 0;  // with a turn in flight, or one that ended lately
-  std::uint64_t live_tokens = 0;         // their contexts together: the working set
-  std::uint64_t kv_capacity_tokens = 0;  // configured or read; 0: unknown
-  double kv_usage = 0.0;                 // 0..1, as read
+  std::uint32_t max_num_seqs = 0;      // configured; 0: unknown
+  std::uint32_t in_flight = 0;         // leases alive
+  std::uint64_t in_flight_tokens = 0;  // sum of the context of those turns, as far as it is known
+  // Of their prompts, what it presumably still has to read: of each turn before its first byte what
+  // is not in its cache. 0 where no policy of the router has needs_prefill.
+  std::uint64_t pending_prefill_tokens = 0;
+  std::uint32_t live_conversations = 0;    // with a turn in flight, or one that ended lately
+  std::uint64_t live_tokens = 0;           // their contexts together: the working set
+  std::uint64_t kv_capacity_tokens = 0;    // configured or read; 0: unknown
+  double kv_usage = 0.0;                   // 0..1, as read
   std::uint32_t in_flight_at_reading = 0;  // our own count when the gauges arrived
   std::uint32_t running = 0;               // as read
   std::uint32_t waiting = 0;               // as read

@@ -67,6 +67,21 @@ TEST_CASE("ends and begins of a conversation may be reported in either order") {
   CHECK(live.tokens() == 5);
 }
 
+TEST_CASE("what was used since a bucket is what is active and what ended after it") {
+  LiveWindow live;
+  live.advance(100);
+  live.add({1000, 1});
+  live.add(live.add_idle(100, {1, 1}));
+  live.add(live.add_idle(101, {20, 1}));
+  live.add(live.add_idle(105, {300, 1}));
+  CHECK(live.tokens_since(99) == 1321);
+  CHECK(live.tokens_since(100) == 1320);
+  CHECK(live.tokens_since(104) == 1300);
+  CHECK(live.tokens_since(105) == 1000);
+  CHECK(live.tokens_since(500) == 1000);
+  CHECK(live.tokens_since(INT64_MIN / 2) == 1321);
+}
+
 TEST_CASE("clearing forgets everything but the time") {
   LiveWindow live;
   live.advance(10);
@@ -93,13 +108,17 @@ TEST_CASE("the sums agree with a plain list of ends") {
       ends.emplace_back(now, tokens);
       std::uint32_t conversations = 0;
       std::int64_t sum = 0;
-      for (const auto& [bucket, of_it] : ends) {
-        if (bucket <= now - 64) continue;
+      std::int64_t later = 0;
+      const std::int64_t bucket = now - static_cast<std::int64_t>(random() % 100);
+      for (const auto& [ended, of_it] : ends) {
+        if (ended <= now - 64) continue;
         ++conversations;
         sum += of_it;
+        later += ended > bucket ? of_it : 0;
       }
       REQUIRE(live.conversations() == conversations);
       REQUIRE(live.tokens() == static_cast<std::uint64_t>(sum));
+      REQUIRE(live.tokens_since(bucket) == static_cast<std::uint64_t>(later));
     }
   }
 }

@@ -29,7 +29,8 @@ TEST_CASE("what a turn that goes home writes of a replica is one cache line") {
   CHECK(sizeof(slot->live) == 32 + 64 * 16);
   for (const void* read_only :
        {static_cast<const void*>(&slot->name_hash), static_cast<const void*>(&slot->reading_at),
-        static_cast<const void*>(&slot->kv_usage)}) {
+        static_cast<const void*>(&slot->kv_usage),
+        static_cast<const void*>(&slot->pending_prefill_tokens)}) {
     CHECK(line(read_only) == 0);
   }
 }

@@ -4,6 +4,8 @@
 // the ways of writing a router down.
 #include <limpet/any.hpp>
 #include <limpet/limpet.hpp>
+#include <limpet/scorers/least_pending_prefill.hpp>
+#include <limpet/scorers/tokens_times_batch.hpp>
 #include <limpet/testing/laws.hpp>
 
 #include <cstddef>
@@ -42,6 +44,7 @@ static_assert(std::is_nothrow_default_constructible_v<Lease>);
 static_assert(!std::is_copy_constructible_v<Lease>);
 static_assert(noexcept(std::declval<Lease&>().finish()));
 static_assert(noexcept(std::declval<Lease&>().finish(Usage{})));
+static_assert(noexcept(std::declval<Lease&>().first_byte()));
 static_assert(noexcept(std::declval<Lease&>().cancel()) && noexcept(std::declval<Lease&>().fail()));
 
 // Leases hold a router's address.
@@ -60,7 +63,8 @@ static_assert(TracksTurns<LocalPins> && TracksTurns<ShardedPins<NullMutex>>);
 static_assert(!TracksTurns<RendezvousPins> && FollowsMembership<RendezvousPins>);
 static_assert(!FollowsMembership<LocalPins>);
 static_assert(LoadScorer<WeightedLoad> && LoadScorer<LeastInFlight> && LoadScorer<RoundRobin> &&
-              LoadScorer<PowerOfTwo>);
+              LoadScorer<PowerOfTwo> && LoadScorer<LeastPendingPrefill> &&
+              LoadScorer<TokensTimesBatch>);
 static_assert(ExplainsScore<WeightedLoad> && !ExplainsScore<LeastInFlight>);
 static_assert(OverflowRule<SpillAbove> && OverflowRule<NeverSpill> && OverflowRule<BoundedLoad> &&
               OverflowRule<MoveWhenFull> && OverflowRule<AdjustableSpill>);
@@ -160,5 +164,6 @@ static_assert(!CanRebalance<Router<MapPins>> && !CanRebalance<Router<RendezvousP
 
 template class limpet::Router<>;
 template class limpet::Router<limpet::LocalPins, limpet::PowerOfTwo, limpet::BoundedLoad>;
+template class limpet::Router<limpet::ShardedPins<>, limpet::LeastPendingPrefill>;
 template class limpet::ShardedPins<std::mutex>;
 template class limpet::ShardedPins<limpet::NullMutex>;

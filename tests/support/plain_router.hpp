@@ -11,7 +11,9 @@
 //
 // Where the rule is silent, the model reads it so: an excluded replica is not for the client to
 // name either; a turn still in flight when its conversation is placed anew is a use of the new pin;
-// the pool's mean context follows each told one by a sixteenth.
+// the pool's mean context follows each told one by a sixteenth. What a replica has to read of a
+// prompt is all of it, less at the conversation's home (before it has one, at its parent's) the
+// context there; capacities are not known, so nothing is ever evicted.
 #pragma once
 
 #include <algorithm>
@@ -27,6 +29,7 @@
 namespace limpet_test {
 
 enum class PlainState { up, draining, down, removed };
+enum class PlainScorer { weighted, least_pending_prefill, tokens_times_batch };
 enum class PlainHint { prefer_parent, independent, with_parent };
 
 struct PlainTurn {
@@ -47,6 +50,7 @@ class PlainRouter {
  public:
   // Times are seconds. A threshold of 0 is the automatic one.
   double spill_threshold = 0;
+  PlainScorer scorer = PlainScorer::weighted;
   double in_flight_weight = 1;
   double kv_weight = 0;
   double live_weight = 0.25;
@@ -81,6 +85,12 @@ class PlainRouter {
   [[nodiscard]] double in_flight_tokens(int replica) const {
     double sum = 0;
     for (const auto& [id, turn] : turns_) sum += turn.replica == replica ? turn.tokens : 0;
+    return sum;
+  }
+
+  [[nodiscard]] double pending_prefill(int replica) const {
+    double sum = 0;
+    for (const auto& [id, turn] : turns_) sum += turn.replica == replica ? turn.unread : 0;
     return sum;
   }
 
@@ -146,9 +156,9 @@ class PlainRouter {
         if (parent && open.count(*parent) == 1 && !overloaded(*parent))
           return {"placed", {*parent}};
       }
-      return {"placed", lowest_score(open)};
+      return {"placed", lowest_score(open, turn)};
     }
-    if (!is_up(*home_now)) return {"moved", lowest_score(open)};
+    if (!is_up(*home_now)) return {"moved", lowest_score(open, turn)};
     if (turn.exclude.count(*home_now) == 1) return {"spilled", least_in_flight(open)};
     if (!overloaded(*home_now)) return {"sticky", {*home_now}};
     const std::set<int> best = least_in_flight(open);
@@ -157,13 +167,19 @@ class PlainRouter {
   }
 
   // Carries out an answer with the replica that was taken among the equally good ones. Returns: the
-  // number of the turn.
-  int take(const PlainTurn& asked, const std::string& outcome, int replica) {
-    const PlainTurn turn = in_the_name_of(asked);
+  // number of the turn. A turn that is committed from a plan has lost its parent, and one that its
+  // client sent there its conversation.
+  int take(const PlainTurn& asked, const std::string& outcome, int replica, bool from_plan) {
+    PlainTurn turn = in_the_name_of(asked);
+    PlainTurn known = turn;
+    if (from_plan) known.parent.reset();
+    if (from_plan && outcome == "client_pinned") known.key.reset();
+    const double unread = uncached(known, replica);
     const bool uses_pin = turn.key && !turn.side_call && outcome != "client_pinned";
     Turn& taken = turns_[next_turn_];
     taken.replica = replica;
     taken.outcome = outcome;
+    taken.unread = unread;
     taken.tokens = turn.prompt_tokens > 0 ? turn.prompt_tokens : mean_context_;
     if (uses_pin) {
       if (outcome == "placed") {
@@ -189,6 +205,7 @@ class PlainRouter {
     return next_turn_++;
   }
 
+  void first_byte(int turn) { turns_.at(turn).unread = 0; }
   void finish(int turn) { end(turn); }
   void finish(int turn, double prompt_and_output) {
     const Turn ended = end(turn);
@@ -231,7 +248,34 @@ class PlainRouter {
     return in_flight(replica) >= threshold;
   }
 
-  [[nodiscard]] double score(int replica, double live_conversations) const {
+  // What this replica would have to read of the turn's prompt.
+  [[nodiscard]] double uncached(const PlainTurn& turn, int replica) const {
+    const Pin* history = nullptr;
+    std::optional<int> cached_at;
+    if (turn.key && !turn.side_call) {
+      const bool beside = hint == PlainHint::prefer_parent && turn.parent && !home(*turn.key);
+      for (const auto& key : {beside ? turn.parent : std::nullopt, turn.key}) {
+        const auto found = key ? pins_.find(*key) : pins_.end();
+        if (found == pins_.end() || expired(*key, found->second)) continue;
+        history = &found->second;
+        cached_at = home(*key);
+        break;
+      }
+    }
+    const double known = history != nullptr ? context(*history) : 0;
+    const double prompt = turn.prompt_tokens > 0 ? turn.prompt_tokens
+                          : known > 0            ? known
+                                                 : mean_context_;
+    if (cached_at != replica) return prompt;
+    return known > 0 ? std::max(0.0, prompt - known)
+                     : 0;  // a length that is not known is all there
+  }
+
+  [[nodiscard]] double score(int replica, double live_conversations, const PlainTurn& turn) const {
+    if (scorer == PlainScorer::least_pending_prefill)
+      return pending_prefill(replica) + uncached(turn, replica);
+    if (scorer == PlainScorer::tokens_times_batch)
+      return std::max(1.0, uncached(turn, replica)) * (in_flight(replica) + 1);
     double sum = in_flight_weight * in_flight(replica) + live_weight * live_conversations;
     if (all_gauges_fresh(at(replica).state)) sum += kv_weight * gauge(replica);
     return std::round(sum * 1000) / 1000;
@@ -265,6 +309,7 @@ class PlainRouter {
     std::optional<std::string> key;  // of the conversation whose pin it uses
     int pin_use = 0;                 // its number among the turns of that pin
     double tokens = 0;
+    double unread = 0;  // what its replica had to read for it; 0 from the first byte on
   };
 
   [[nodiscard]] static double context(const Pin& pin) {
@@ -319,13 +364,14 @@ class PlainRouter {
 
   // Everyone that can be the best for some true number of live conversations between the lowest and
   // the highest.
-  [[nodiscard]] std::set<int> lowest_score(const std::set<int>& among) const {
+  [[nodiscard]] std::set<int> lowest_score(const std::set<int>& among,
+                                           const PlainTurn& turn) const {
     std::set<int> best;
     for (const int r : among) {
       bool beaten = false;
       for (const int other : among) {
-        const double mine = score(r, lowest_live(r));
-        const double theirs = score(other, highest_live(other));
+        const double mine = score(r, lowest_live(r), turn);
+        const double theirs = score(other, highest_live(other), turn);
         if (theirs < mine || (theirs == mine && highest_live(other) < lowest_live(r)))
           beaten = true;
       }

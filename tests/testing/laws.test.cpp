@@ -5,6 +5,8 @@
 #include <limpet/limpet.hpp>
 #include <limpet/metrics/llamacpp.hpp>
 #include <limpet/metrics/sglang.hpp>
+#include <limpet/scorers/least_pending_prefill.hpp>
+#include <limpet/scorers/tokens_times_batch.hpp>
 
 #include "catch.hpp"
 #include "support/test_policies.hpp"
@@ -57,6 +59,8 @@ TEST_CASE("the scorers of the library hold the laws of scorers") {
     CHECK(check_scorer_laws(LeastInFlight{}, seed) == Violations{});
     CHECK(check_scorer_laws(RoundRobin{}, seed) == Violations{});
     CHECK(check_scorer_laws(PowerOfTwo{}, seed) == Violations{});
+    CHECK(check_scorer_laws(LeastPendingPrefill{}, seed) == Violations{});
+    CHECK(check_scorer_laws(TokensTimesBatch{}, seed) == Violations{});
     CHECK(check_scorer_laws(AnyScorer(PowerOfTwo{}), seed) == Violations{});
     CHECK(check_scorer_laws(AnyScorer(WeightedLoad{}), seed) == Violations{});
   }

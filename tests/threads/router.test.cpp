@@ -6,6 +6,7 @@
 
 #include <limpet/overflow/move_when_full.hpp>
 #include <limpet/pins/rendezvous.hpp>
+#include <limpet/scorers/least_pending_prefill.hpp>
 
 #include "catch.hpp"
 #include "support/test_policies.hpp"
@@ -37,8 +38,8 @@ using namespace std::chrono_literals;
 
 namespace {
 
-template <class Pins, class Overflow = SpillAbove>
-using TestRouter = Router<Pins, WeightedLoad, Overflow, NumberPage, ManualClock>;
+template <class Pins, class Overflow = SpillAbove, class Scorer = WeightedLoad>
+using TestRouter = Router<Pins, Scorer, Overflow, NumberPage, ManualClock>;
 
 template <class R>
 void add_replicas(R& router, int count, std::vector<ReplicaId>& ids) {
@@ -49,12 +50,12 @@ void add_replicas(R& router, int count, std::vector<ReplicaId>& ids) {
 }
 
 // Everything that may happen to a router, from every thread at once.
-template <class Pins, class Overflow>
+template <class Pins, class Overflow, class Scorer = WeightedLoad>
 void storm(Pins pins, std::uint64_t seed) {
   CAPTURE(seed);
   ManualClock clock;
-  TestRouter<Pins, Overflow> router(std::move(pins), WeightedLoad{}, Overflow{}, NumberPage{},
-                                    clock);
+  TestRouter<Pins, Overflow, Scorer> router(std::move(pins), Scorer{}, Overflow{}, NumberPage{},
+                                            clock);
   std::vector<ReplicaId> ids;
   add_replicas(router, 6, ids);
 
@@ -80,6 +81,7 @@ void storm(Pins pins, std::uint64_t seed) {
       } else if (what < 80) {
         if (own.empty()) continue;
         const std::size_t at = below(own.size());
+        own[below(own.size())].first_byte();
         Lease lease = std::move(own[at]);
         own.erase(own.begin() + static_cast<std::ptrdiff_t>(at));
         if (what < 55) {
@@ -133,6 +135,7 @@ void storm(Pins pins, std::uint64_t seed) {
   for (const auto& row : router.snapshot().replicas) {
     in_flight += row.in_flight;
     CHECK(row.in_flight_tokens == 0);
+    CHECK(row.pending_prefill_tokens.value_or(0) == 0);
   }
   CHECK(in_flight == 0);
 
@@ -166,6 +169,7 @@ TEST_CASE("threads that do everything at once lose no lease, no pin and no count
     storm<ShardedPins<>, SpillAbove>(ShardedPins<>{}, seed);
     storm<ShardedPins<>, MoveWhenFull>(ShardedPins<>{}, seed);
   }
+  storm<ShardedPins<>, MoveWhenFull, LeastPendingPrefill>(ShardedPins<>{}, 7);
   storm<RendezvousPins, SpillAbove>(RendezvousPins{}, 5);
   storm<FourPrimitives, MoveWhenFull>(FourPrimitives{}, 6);
 }
@@ -262,6 +266,25 @@ TEST_CASE("a lease that two threads end at once is returned once, and counted as
   }
   CHECK(router.snapshot().replicas[0].in_flight == 1);
   CHECK(router.snapshot().replicas[0].failed <= 500);
+}
+
+TEST_CASE("a first byte beside the end takes a turn's prompt off once") {
+  TestRouter<ShardedPins<>, SpillAbove, LeastPendingPrefill> router;
+  std::vector<ReplicaId> ids;
+  add_replicas(router, 1, ids);
+  const Lease standing = router.route(Turn{.key = "standing", .prompt_tokens = 70});
+  for (int round = 0; round < 500; ++round) {
+    CAPTURE(round);
+    Lease lease = router.route(Turn{.client_pinned = ids[0], .prompt_tokens = 1'000});
+    together(3, [&](std::size_t thread) {
+      if (thread == 0) {
+        lease.finish();
+      } else {
+        lease.first_byte();
+      }
+    });
+    REQUIRE(router.snapshot().replicas[0].pending_prefill_tokens == 70);
+  }
 }
 
 TEST_CASE("replicas that join and leave meanwhile lose no lease of those that stay") {

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <limpet/concepts.hpp>
+#include <limpet/detail/prefill.hpp>
 #include <limpet/fleet.hpp>
 #include <limpet/hash.hpp>
 #include <limpet/types.hpp>
@@ -113,8 +114,8 @@ class Candidates {
   // conversations, then the rendezvous choice, so that a burst spreads and routers that share
   // nothing agree.
   template <LoadScorer Scorer>
-  [[nodiscard]] Choice best(const Scorer& scorer, ScoreContext context,
-                            KeyHash key) const noexcept {
+  [[nodiscard]] Choice best(const Scorer& scorer, ScoreContext context, KeyHash key,
+                            const Uncached& uncached = {}) const noexcept {
     context.candidates = count_;
     context.gauges_fresh = gauges_fresh_;
     context.position = 0;
@@ -122,6 +123,7 @@ class Candidates {
     double lowest = 0.0;
     std::uint32_t fewest = 0;
     for_each([&](const ReplicaLoad& load) {
+      if constexpr (NeedsPrefill<Scorer>) context.uncached_tokens = uncached.at(load.replica);
       const double score = rounded(scorer.score(load, context));
       ++context.position;
       const bool better =

@@ -11,6 +11,7 @@
 
 #include <limpet/concepts.hpp>
 #include <limpet/detail/candidates.hpp>
+#include <limpet/detail/prefill.hpp>
 #include <limpet/fleet.hpp>
 #include <limpet/types.hpp>
 
@@ -23,8 +24,14 @@ template <LoadScorer Scorer, OverflowRule Overflow>
 class Decider {
  public:
   Decider(const Fleet& fleet, const Scorer& scorer, const Overflow& overflow, const Turn& turn,
-          Instant now, std::uint64_t draw) noexcept
-      : fleet_(fleet), scorer_(scorer), overflow_(overflow), turn_(turn), now_(now), draw_(draw) {}
+          Instant now, std::uint64_t draw, const Prompt& prompt = {}) noexcept
+      : fleet_(fleet),
+        scorer_(scorer),
+        overflow_(overflow),
+        turn_(turn),
+        now_(now),
+        draw_(draw),
+        prompt_(prompt) {}
 
   // `decision` says what was asked: key, side call, prompt. `pinned` is the turn's conversation and
   // `parent` its parent's, where there are such.
@@ -50,7 +57,8 @@ class Decider {
     const ReplicaId home = decision.home.replica;
     if (fleet_.state(home) > ReplicaState::draining) {
       decision.previous = decision.home;
-      return chosen(decision, Outcome::moved, Reason::home_down, best(all(), decision.key));
+      return chosen(decision, Outcome::moved, Reason::home_down,
+                    best(all(), decision.key, &*pinned));
     }
     if (left_out(home)) {
       return chosen(decision, Outcome::spilled, Reason::home_excluded,
@@ -95,7 +103,7 @@ class Decider {
     if (verdict.action == Verdict::Action::move) {
       decision.previous = decision.home;
       return chosen(decision, Outcome::moved, Reason::home_overloaded,
-                    named ? choice(verdict.target) : best(candidates, decision.key));
+                    named ? choice(verdict.target) : best(candidates, decision.key, &pinned));
     }
     if (verdict.action == Verdict::Action::spill) {
       const Choice other = named ? choice(verdict.target) : candidates.least_in_flight(draw_);
@@ -118,15 +126,22 @@ class Decider {
       }
     }
     return chosen(decision, Outcome::placed, pinned ? Reason::stale_pin : Reason::no_pin,
-                  best(all(), decision.key));
+                  best(all(), decision.key,
+                       parent   ? &*parent
+                       : pinned ? &*pinned
+                                : nullptr));
   }
 
   [[nodiscard]] Candidates all() const noexcept {
     return {fleet_, now_, turn_.exclude, ReplicaId{}, Draining::if_none_is_up};
   }
 
-  [[nodiscard]] Choice best(const Candidates& candidates, KeyHash key) const noexcept {
-    return candidates.best(scorer_, {.draw = draw_, .prompt_tokens = turn_.prompt_tokens}, key);
+  [[nodiscard]] Choice best(const Candidates& candidates, KeyHash key,
+                            const Conversation* history) const noexcept {
+    const ScoreContext context{.draw = draw_, .prompt_tokens = turn_.prompt_tokens};
+    if constexpr (NeedsPrefill<Scorer>)
+      return candidates.best(scorer_, context, key, Uncached(fleet_, prompt_, history, now_));
+    return candidates.best(scorer_, context, key);
   }
 
   [[nodiscard]] Choice choice(ReplicaId replica) const noexcept {
@@ -159,6 +174,7 @@ class Decider {
   const Turn& turn_;
   Instant now_;
   std::uint64_t draw_;
+  Prompt prompt_;
 };
 
 }  // namespace limpet::detail

@@ -26,6 +26,7 @@ inline ReplicaLoad Fleet::load(std::uint32_t index, Instant now) const noexcept 
           .max_num_seqs = row.max_num_seqs.load(relaxed),
           .in_flight = row.in_flight.load(relaxed),
           .in_flight_tokens = row.in_flight_tokens.load(relaxed),
+          .pending_prefill_tokens = row.pending_prefill_tokens.load(relaxed),
           .live_conversations = row.live.conversations(),
           .live_tokens = row.live.tokens(),
           .kv_capacity_tokens = row.kv_capacity_tokens.load(relaxed),
@@ -33,6 +34,19 @@ inline ReplicaLoad Fleet::load(std::uint32_t index, Instant now) const noexcept 
           .in_flight_at_reading = row.in_flight_at_reading.load(relaxed),
           .running = row.running.load(relaxed),
           .waiting = row.waiting.load(relaxed)};
+}
+
+inline bool Fleet::still_caches(const Conversation& conversation, std::uint64_t shared,
+                                Instant now) const noexcept {
+  if (!is_current(conversation.home)) return false;
+  Slot& row = slot(conversation.home.replica.slot);
+  const std::uint64_t capacity = row.kv_capacity_tokens.load(std::memory_order_relaxed);
+  if (capacity == 0 || conversation.in_flight > 0) return true;
+  const std::uint64_t own = shared + conversation.counted_tokens;
+  if (row.live.tokens() + own <= capacity) return true;
+  const std::lock_guard lock(row.lock);
+  row.live.advance(bucket_of(now));
+  return row.live.tokens_since(bucket_of(conversation.last_active)) + own <= capacity;
 }
 
 inline bool Fleet::take(ReplicaId replica, std::uint32_t at_most, Outcome outcome,

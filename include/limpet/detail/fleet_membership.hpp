@@ -217,7 +217,7 @@ inline Fleet::Observed Fleet::observe(std::string_view endpoint, const Reading* 
   return observed;
 }
 
-void Fleet::snapshot(Instant now, auto& rows) const {
+void Fleet::snapshot(Instant now, auto& rows, bool counts_prefill) const {
   const std::lock_guard lock(membership_);
   struct Place {
     std::uint64_t joined;
@@ -251,6 +251,7 @@ void Fleet::snapshot(Instant now, auto& rows) const {
     out.state = Slot::state_of(row.status.load());
     out.in_flight = row.in_flight.load();
     out.in_flight_tokens = row.in_flight_tokens.load();
+    if (counts_prefill) out.pending_prefill_tokens = row.pending_prefill_tokens.load();
     out.live_conversations = row.live.conversations();
     out.live_tokens = row.live.tokens();
     out.pins = row.pins;

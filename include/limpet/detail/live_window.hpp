@@ -100,6 +100,16 @@ class LiveWindow {
     return sum > 0 ? static_cast<std::uint64_t>(sum) : 0;
   }
 
+  // Returns: tokens of the conversations that are active or whose last turn ended after `bucket`:
+  // what a cache has used since. Those of the same bucket do not count.
+  [[nodiscard]] std::uint64_t tokens_since(std::int64_t bucket) const noexcept {
+    std::int64_t sum = tokens_.load(std::memory_order_relaxed);
+    if (bucket >= newest()) sum -= newest_tokens_;
+    const std::int64_t last = std::min(bucket, newest() - 1);
+    for (std::int64_t i = newest() - buckets + 1; i <= last; ++i) sum -= sums_[index(i)].tokens;
+    return sum > 0 ? static_cast<std::uint64_t>(sum) : 0;
+  }
+
   void clear() noexcept {
     for (Sum& sum : sums_) sum = {};
     newest_tokens_ = 0;

@@ -54,7 +54,8 @@ enum class Counter : std::uint8_t {
 struct alignas(64) ReplicaSlot {
   static constexpr std::int64_t never = INT64_MIN;
 
-  // Written by a reading or a change of membership only.
+  // Written by a reading or a change of membership only, and the last one by turns, where a policy
+  // asks for it.
   std::atomic<std::uint64_t> name_hash = 0;
   std::atomic<std::uint64_t> kv_capacity_tokens = 0;
   std::atomic<std::uint32_t> max_num_seqs = 0;
@@ -63,6 +64,7 @@ struct alignas(64) ReplicaSlot {
   std::atomic<std::uint32_t> in_flight_at_reading = 0;
   std::atomic<std::int64_t> reading_at = never;
   std::atomic<double> kv_usage = 0.0;
+  std::atomic<std::uint64_t> pending_prefill_tokens = 0;  // balanced by leases, without the lock
 
   // Written by every turn; the line ends where the older buckets of `live` begin.
   alignas(64) mutable SpinLock lock;

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <utility>
 
 namespace limpet {
 
@@ -26,7 +27,8 @@ Decision Router<P, S, O, M, C>::plan(const Turn& turn) const {
   const Instant now = clock_.now();
   std::optional<Conversation> pinned;
   if (keys.has_turn) pinned = detail::peek(pins_, keys.turn, now);
-  return Decider(fleet_, scorer_, overflow_, turn, now, draws_.load(std::memory_order_relaxed))
+  return Decider(fleet_, scorer_, overflow_, turn, now, draws_.load(std::memory_order_relaxed),
+                 prompt_of(turn.prompt_tokens))
       .decide(undecided(turn, keys), pinned, parent_of(keys, pinned, now));
 }
 
@@ -51,10 +53,12 @@ Lease Router<P, S, O, M, C>::commit(const Decision& planned) {
     abandon(booking, decision, now);
     return without_replica(decision, Outcome::refused);
   }
+  detail::PrefillShare prefill = prefill_at(decision.replica, decision.prompt_tokens,
+                                            booking.pinned ? &*booking.pinned : nullptr, now);
   if (decision.outcome != Outcome::sticky && decision.outcome != Outcome::client_pinned) {
     draws_.fetch_add(1, std::memory_order_relaxed);
   }
-  if (!follows) return leased(decision, nullptr, tokens);
+  if (!follows) return leased(decision, nullptr, tokens, std::move(prefill));
 
   // Home has restarted since the plan: the turn still goes there, but there is nothing to stick to.
   if (decision.outcome == Outcome::sticky && booking.pinned &&
@@ -69,7 +73,7 @@ Lease Router<P, S, O, M, C>::commit(const Decision& planned) {
   if (!booking.pinned) {
     decision.home = {};
     if (decision.outcome == Outcome::spilled)
-      return leased(decision, nullptr, tokens);  // its pin is gone since
+      return leased(decision, nullptr, tokens, std::move(prefill));  // its pin is gone since
     decision.home = fleet_.home_at(decision.replica);
     settled = pin_anew(decision, booking, now);
   } else if (const Home current = booking.pinned->home;
@@ -87,10 +91,10 @@ Lease Router<P, S, O, M, C>::commit(const Decision& planned) {
     decision.outcome = Outcome::spilled;
     decision.reason = Reason::committed_elsewhere;
     decision.home = booking.pinned ? booking.pinned->home : Home{};
-    if (!booking.pinned) return leased(decision, nullptr, tokens);
+    if (!booking.pinned) return leased(decision, nullptr, tokens, std::move(prefill));
     open_at(decision.home, booking, now, detail::Counter::spilled_out);
   }
-  return leased(decision, &booking, tokens);
+  return leased(decision, &booking, tokens, std::move(prefill));
 }
 
 }  // namespace limpet

@@ -181,7 +181,7 @@ Snapshot Router<P, S, O, M, C>::snapshot() const {
                     .readings = readings_.load(),
                     .bad_readings = bad_readings_.load(),
                     .affinity = affinity() == Affinity::on};
-  fleet_.snapshot(now, snapshot.replicas);
+  fleet_.snapshot(now, snapshot.replicas, needs_prefill);
   return snapshot;
 }
 
@@ -201,8 +201,9 @@ Explanation Router<P, S, O, M, C>::explain(const Turn& turn) const {
                              ? decision.previous.replica
                              : decision.home.replica;
 
+  [[maybe_unused]] const detail::Uncached uncached = uncached_of(turn, now);
   std::vector<ReplicaSnapshot> rows;
-  fleet_.snapshot(now, rows);
+  fleet_.snapshot(now, rows, needs_prefill);
   std::sort(rows.begin(), rows.end(),
             [](const auto& a, const auto& b) { return a.id.slot < b.id.slot; });
   for (ReplicaSnapshot& row : rows) {
@@ -218,6 +219,7 @@ Explanation Router<P, S, O, M, C>::explain(const Turn& turn) const {
     replica.home = row.id == home;
     replica.overloaded = overflow_.overloaded(replica.load);
     if (candidates.contains(row.id)) {
+      if constexpr (detail::NeedsPrefill<S>) context.uncached_tokens = uncached.at(row.id);
       replica.score = scorer_.score(replica.load, context);
       if constexpr (ExplainsScore<S>) replica.terms = scorer_.terms(replica.load, context);
       ++context.position;

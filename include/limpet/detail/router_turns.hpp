@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <utility>
 
 namespace limpet {
 
@@ -50,6 +51,8 @@ Lease Router<P, S, O, M, C>::route(const Turn& turn) {
     const std::uint64_t tokens =
         turn.prompt_tokens != 0 ? turn.prompt_tokens : opened->counted_tokens;
     const Fleet::Opening opening{*opened, home};
+    detail::PrefillShare prefill =
+        prefill_at(home.replica, turn.prompt_tokens, &opened->before, now);
     if (fleet_.take(home.replica, choice.in_flight, Outcome::sticky, tokens, now, &opening))
         [[likely]] {
       return Lease(this, &end_turn_of,
@@ -64,7 +67,8 @@ Lease Router<P, S, O, M, C>::route(const Turn& turn) {
                    {.tokens = tokens,
                     .counted_tokens = opened->counted_tokens,
                     .follows = true,
-                    .ticket = opened->ticket});
+                    .ticket = opened->ticket,
+                    .prefill = std::move(prefill)});
     }
   }
   return route_anywhere(
@@ -76,10 +80,11 @@ template <PinStore P, LoadScorer S, OverflowRule O, MetricsParser M, Clock C>
 Lease Router<P, S, O, M, C>::route_anywhere(const Turn& turn, const Keys& keys, Booking booking,
                                             Instant now) {
   const std::optional<Conversation> parent = parent_of(keys, booking.pinned, now);
+  const detail::Prompt prompt = prompt_of(turn.prompt_tokens);
 
   for (int tries = 1;; ++tries) {
     const std::uint64_t draw = draws_.load(std::memory_order_relaxed);
-    Decision decision = Decider(fleet_, scorer_, overflow_, turn, now, draw)
+    Decision decision = Decider(fleet_, scorer_, overflow_, turn, now, draw, prompt)
                             .decide(undecided(turn, keys), booking.pinned, parent);
     if (!decision.replica) {
       abandon(booking, decision, now);
@@ -96,11 +101,16 @@ Lease Router<P, S, O, M, C>::route_anywhere(const Turn& turn, const Keys& keys, 
                                                          : booking.tokens;
     const std::uint32_t at_most =
         tries < max_decisions_a_turn ? decision.in_flight_seen : UINT32_MAX;
+    const Conversation* const history = parent           ? &*parent
+                                        : booking.pinned ? &*booking.pinned
+                                                         : nullptr;
+    detail::PrefillShare prefill =
+        prefill_at(decision.replica, turn.prompt_tokens, turn.side_call ? nullptr : history, now);
     if (decision.outcome == Outcome::sticky && booking.follows && !booking.at_home) {
       const Fleet::Opening opening{*booking.opened, decision.home};
       if (!fleet_.take(decision.replica, at_most, decision.outcome, tokens, now, &opening))
         continue;
-      return leased(decision, &booking, tokens);
+      return leased(decision, &booking, tokens, std::move(prefill));
     }
     // A conversation to be pinned counts from its slot on, since its store may take its time.
     const bool pins = booking.follows &&
@@ -113,9 +123,10 @@ Lease Router<P, S, O, M, C>::route_anywhere(const Turn& turn, const Keys& keys, 
     if (decision.outcome != Outcome::sticky && decision.outcome != Outcome::client_pinned) {
       draws_.fetch_add(1, std::memory_order_relaxed);
     }
-    if (!booking.follows) return leased(decision, nullptr, tokens);
+    if (!booking.follows) return leased(decision, nullptr, tokens, std::move(prefill));
     if (pins) booking.promised = {expected.counted_tokens, 1};
-    if (settle(decision, booking, now) == Settled::yes) return leased(decision, &booking, tokens);
+    if (settle(decision, booking, now) == Settled::yes)
+      return leased(decision, &booking, tokens, std::move(prefill));
     fleet_.untake(decision.replica, decision.outcome, tokens, promise);
     booking.promised = {};
   }
@@ -200,13 +211,16 @@ void Router<P, S, O, M, C>::abandon(const Booking& booking, const Decision& deci
 
 template <PinStore P, LoadScorer S, OverflowRule O, MetricsParser M, Clock C>
 Lease Router<P, S, O, M, C>::leased(const Decision& decision, const Booking* booking,
-                                    std::uint64_t tokens) noexcept {
-  if (booking == nullptr) return Lease(this, &end_turn_of, decision, {.tokens = tokens});
+                                    std::uint64_t tokens, detail::PrefillShare prefill) noexcept {
+  if (booking == nullptr) {
+    return Lease(this, &end_turn_of, decision, {.tokens = tokens, .prefill = std::move(prefill)});
+  }
   return Lease(this, &end_turn_of, decision,
                {.tokens = tokens,
                 .counted_tokens = booking->opened->counted_tokens,
                 .follows = true,
-                .ticket = booking->opened->ticket});
+                .ticket = booking->opened->ticket,
+                .prefill = std::move(prefill)});
 }
 
 template <PinStore P, LoadScorer S, OverflowRule O, MetricsParser M, Clock C>
@@ -219,9 +233,9 @@ Lease Router<P, S, O, M, C>::without_replica(Decision decision, Outcome outcome)
 }
 
 template <PinStore P, LoadScorer S, OverflowRule O, MetricsParser M, Clock C>
-void Router<P, S, O, M, C>::end_turn(const Lease& lease, Lease::End how,
-                                     const Usage* usage) noexcept {
+void Router<P, S, O, M, C>::end_turn(Lease& lease, Lease::End how, const Usage* usage) noexcept {
   fleet_.expect(lease.replica());
+  if constexpr (needs_prefill) lease.first_byte();
   const Instant now = clock_.now();
   const Lease::Booked& booked = lease.booked_;
   const auto count = how == Lease::End::fail ? detail::Counter::failed : detail::Counter::none;
@@ -279,25 +293,6 @@ bool Router<P, S, O, M, C>::can_serve(const Turn& turn) const noexcept {
     }
   }
   return false;
-}
-
-// A conversation's own part of a context: without the prefix that all of the pool share. Never 0,
-// which means unknown.
-template <PinStore P, LoadScorer S, OverflowRule O, MetricsParser M, Clock C>
-std::uint32_t Router<P, S, O, M, C>::own_context(std::uint64_t tokens) const noexcept {
-  const std::uint64_t shared = std::min(options_.shared_prefix_tokens, tokens - 1);
-  return static_cast<std::uint32_t>(std::min<std::uint64_t>(tokens - shared, UINT32_MAX));
-}
-
-// The mean follows slowly, by a sixteenth. Two threads may overwrite each other's step: it stays a
-// mean.
-template <PinStore P, LoadScorer S, OverflowRule O, MetricsParser M, Clock C>
-void Router<P, S, O, M, C>::learn_context(std::uint32_t tokens) noexcept {
-  const std::uint32_t mean = mean_context_.load(std::memory_order_relaxed);
-  const std::int64_t step = (std::int64_t{tokens} - std::int64_t{mean}) / 16;
-  const std::uint32_t next =
-      mean == 0 ? tokens : static_cast<std::uint32_t>(std::int64_t{mean} + step);
-  if (next != mean) mean_context_.store(next, std::memory_order_relaxed);
 }
 
 }  // namespace limpet

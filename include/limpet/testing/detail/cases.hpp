@@ -78,6 +78,7 @@ struct Cases {
                                .max_num_seqs = 1,
                                .in_flight = 1'000'000,
                                .in_flight_tokens = std::uint64_t{1} << 40,
+                               .pending_prefill_tokens = std::uint64_t{1} << 40,
                                .live_conversations = 1'000'000,
                                .live_tokens = std::uint64_t{1} << 40,
                                .kv_capacity_tokens = 1,
@@ -97,7 +98,8 @@ struct Cases {
                          .candidates = candidates,
                          .position = static_cast<std::uint32_t>(random() % candidates),
                          .draw = random.any_size(40),
-                         .prompt_tokens = random.any_size(20)}});
+                         .prompt_tokens = random.any_size(20),
+                         .uncached_tokens = random.any_size(20)}});
       Pool pool{.home = some_load(random, 0),
                 .prompt_tokens = random.any_size(20),
                 .context_tokens = random.any_size(20)};
@@ -118,6 +120,7 @@ struct Cases {
             .max_num_seqs = random.count(9),
             .in_flight = random.count(7),
             .in_flight_tokens = random.any_size(22),
+            .pending_prefill_tokens = random.any_size(22),
             .live_conversations = random.count(8),
             .live_tokens = random.any_size(22),
             .kv_capacity_tokens = random() % 4 == 0 ? 0 : random.any_size(22),
