@@ -18,6 +18,8 @@
 #include <limpet/pins/sharded.hpp>
 #include <limpet/presets.hpp>
 #include <limpet/router.hpp>
+#include <limpet/scorers/least_pending_prefill.hpp>
+#include <limpet/scorers/tokens_times_batch.hpp>
 #include <limpet/scorers/weighted.hpp>
 #include <limpet/sim/balancers.hpp>
 #include <limpet/sim/gate_front_end.hpp>
@@ -38,6 +40,8 @@ inline constexpr std::array policy_names = {
     PolicyName{"limpet-gate", "Router behind a WorkingSetGate, as both come"},
     PolicyName{"limpet-gate-auto", "the same, which finds out itself how much the caches hold"},
     PolicyName{"limpet-move-when-full", "Router with MoveWhenFull"},
+    PolicyName{"limpet-least-pending-prefill", "Router that places by LeastPendingPrefill"},
+    PolicyName{"limpet-tokens-times-batch", "Router that places by TokensTimesBatch"},
     PolicyName{"limpet-rendezvous", "Router with no table: rendezvous hash of the key"},
     PolicyName{"vllm-lb", "vLLM's own balancer, mid 2026 on"},
     PolicyName{"vllm-lb-4w", "vLLM's own balancer until then: 4 waiting + running"},
@@ -89,6 +93,12 @@ bool with_policy(std::string_view name, Visit&& visit) {
   }
   if (name == "limpet-move-when-full") {
     return with_router(ShardedPins<>{}, WeightedLoad{}, MoveWhenFull{});
+  }
+  if (name == "limpet-least-pending-prefill") {
+    return with_router(ShardedPins<>{}, LeastPendingPrefill{}, SpillAbove{});
+  }
+  if (name == "limpet-tokens-times-batch") {
+    return with_router(ShardedPins<>{}, TokensTimesBatch{}, SpillAbove{});
   }
   if (name == "limpet-rendezvous") {
     return with_router(RendezvousPins{}, WeightedLoad{}, SpillAbove{});

@@ -77,6 +77,8 @@ class RouterFrontEnd : public FrontEndBase {
     return choice;
   }
 
+  void first_byte(std::uint64_t id, std::size_t, double) { leases_.find(id)->second.first_byte(); }
+
   void finished(std::uint64_t id, std::size_t, const Usage& usage, double now) {
     clock_.advance_to(instant_at(now));
     const auto lease = leases_.find(id);
