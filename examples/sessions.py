@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -73,7 +73,7 @@ def read_sessions(path: Path) -> list[Session]:
                 if not line.strip():
                     continue
                 try:
-                    session = _read_session(json.loads(line))
+                    session = _read_session(json.loads(line, parse_constant=_refuse))
                     _require(session.name not in names, "two sessions have this name")
                 except ValueError as error:
                     raise ValueError(f"{path}:{number}: {error}") from error
@@ -125,6 +125,11 @@ def _read_turn(recorded: object, session: Session) -> Turn:
         most = min(turn.prompt_tokens, session.turns[turn.source].prompt_tokens)
     _require(turn.kept <= most, "kept is more than both prompts can share")
     return turn
+
+
+def _refuse(constant: str) -> NoReturn:
+    """NaN and the infinities, which the standard library reads and JSON does not have."""
+    raise ValueError(f"neither a value nor a number: {constant}")
 
 
 def _require(holds: bool, what: str) -> None:
