@@ -53,6 +53,7 @@ struct Tally {
   std::vector<std::uint64_t> met;           // [n]: turns sent while n others were in flight
   std::vector<std::uint64_t> in_flight_ms;  // of each replica: turns in flight x time
   std::uint64_t fullest_in_flight_ms = 0;   // of whichever was the fullest
+  std::uint64_t spread_in_flight_ms = 0;    // of the fullest, were they always spread evenly
   std::uint64_t fingerprint = 0xcbf29ce484222325ULL;  // of every replica and outcome, in order
 
   [[nodiscard]] std::uint64_t fleet_in_flight_ms() const noexcept {
@@ -203,6 +204,7 @@ class Playback {
       fullest = std::max(fullest, in_flight_[i]);
     }
     tally_.fullest_in_flight_ms += fullest * passed;
+    tally_.spread_in_flight_ms += (others_ + in_flight_.size() - 1) / in_flight_.size() * passed;
     now_ = until;
     clock_.advance_to(limpet::Instant{std::chrono::milliseconds(now_)});
   }

@@ -46,6 +46,7 @@ class Tally:
     met: list[int] = field(default_factory=list)  # [n]: turns sent while n others were in flight
     in_flight_ms: list[int] = field(default_factory=list)  # of each replica: turns x time
     fullest_in_flight_ms: int = 0  # of whichever was the fullest
+    spread_in_flight_ms: int = 0  # of the fullest, were they always spread evenly
     fingerprint: int = 0xCBF29CE484222325  # of every replica and outcome, in order
 
     def median_met(self) -> int:
@@ -67,6 +68,9 @@ class Tally:
 
     def momentary(self) -> float:
         return self._over_mean(self.fullest_in_flight_ms)
+
+    def floor(self) -> float:
+        return self._over_mean(self.spread_in_flight_ms)
 
     def _over_mean(self, in_flight_ms: int) -> float:
         fleet = sum(self.in_flight_ms)
@@ -188,6 +192,8 @@ class Playback:
         for i, turns in enumerate(self._in_flight):
             in_flight_ms[i] += turns * passed
         self._tally.fullest_in_flight_ms += max(self._in_flight) * passed
+        replicas = len(self._in_flight)
+        self._tally.spread_in_flight_ms += (self._others + replicas - 1) // replicas * passed
         self._now = until
         self._clock.advance(passed / 1000)
 

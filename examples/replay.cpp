@@ -63,8 +63,11 @@ figures   read before   share of all prompt tokens that the chosen replica had r
           spills        turns that left an overloaded home
           placed again  turns whose conversation had to be placed anew (its pin had expired)
           imbalance     turns in flight, averaged over time: the fullest replica over the mean
-          momentary     the same with whichever replica is the fullest at each moment; affinity has
-                        its price here, since a turn does not go wherever it is quiet just now
+          momentary     the same with whichever replica is the fullest at each moment: how unevenly
+                        the turns of a moment fall, not what a replica has to bear. With few in
+                        flight it is high whoever chooses (one turn on 8 replicas: 8); its floor is
+                        that of turns spread evenly at every moment. Affinity has its price here,
+                        since a turn does not go wherever it is quiet just now
 )";
 
 struct Arguments {
@@ -187,6 +190,7 @@ struct Row {
     return over_mean(*std::max_element(replicas.begin(), replicas.end()));
   }
   [[nodiscard]] double momentary() const { return over_mean(tally.fullest_in_flight_ms); }
+  [[nodiscard]] double floor() const { return over_mean(tally.spread_in_flight_ms); }
 
   [[nodiscard]] static double ratio(std::uint64_t a, std::uint64_t b) {
     return b == 0 ? 0.0 : static_cast<double>(a) / static_cast<double>(b);
@@ -253,8 +257,8 @@ void print_table(const std::vector<replay::Session>& sessions, const Settings& s
               settings.replicas);
   std::printf(
       "%u sessions at a time; half of the turns met %zu or more others in flight, none more "
-      "than %zu\n\n",
-      settings.sessions_at_a_time(), any.median_met(), any.most_met());
+      "than %zu\nfloor of the momentary imbalance: %.2f\n\n",
+      settings.sessions_at_a_time(), any.median_met(), any.most_met(), rows.front().floor());
   std::printf("%-20s%12s%10s%9s%14s%11s%11s\n", "policy", "read before", "at home", "spills",
               "placed again", "imbalance", "momentary");
   for (const Row& row : rows) {
@@ -276,6 +280,7 @@ void print_json(const std::vector<replay::Session>& sessions, const Settings& se
               static_cast<Count>(settings.idle_ttl_s));
   std::printf("  \"virtual_s\": %.3f,\n  \"median_met\": %zu,\n  \"most_met\": %zu,\n",
               static_cast<double>(any.end_ms) / 1000, any.median_met(), any.most_met());
+  std::printf("  \"momentary_floor\": %.4f,\n", rows.front().floor());
   std::printf("  \"policies\": [");
   const char* separator = "\n";
   for (const Row& row : rows) {

@@ -113,8 +113,11 @@ figures   read before   share of all prompt tokens that the chosen replica had r
           spills        turns that left an overloaded home
           placed again  turns whose conversation had to be placed anew (its pin had expired)
           imbalance     turns in flight, averaged over time: the fullest replica over the mean
-          momentary     the same with whichever replica is the fullest at each moment; affinity has
-                        its price here, since a turn does not go wherever it is quiet just now
+          momentary     the same with whichever replica is the fullest at each moment: how unevenly
+                        the turns of a moment fall, not what a replica has to bear. With few in
+                        flight it is high whoever chooses (one turn on 8 replicas: 8); its floor is
+                        that of turns spread evenly at every moment. Affinity has its price here,
+                        since a turn does not go wherever it is quiet just now
 """
 
 
@@ -200,8 +203,9 @@ def print_table(sessions: list[Session], settings: Settings, tallies: dict[str, 
     )
     print(
         f"{settings.concurrent} sessions at a time; half of the turns met {any_one.median_met()} "
-        f"or more others in flight, none more than {len(any_one.met) - 1}\n"
+        f"or more others in flight, none more than {len(any_one.met) - 1}"
     )
+    print(f"floor of the momentary imbalance: {any_one.floor():.2f}\n")
     print(
         f"{'policy':<20}{'read before':>12}{'at home':>10}{'spills':>9}{'placed again':>14}"
         f"{'imbalance':>11}{'momentary':>11}"
@@ -229,6 +233,7 @@ def as_json(sessions: list[Session], settings: Settings, tallies: dict[str, Tall
             "virtual_s": any_one.end_ms / 1000,
             "median_met": any_one.median_met(),
             "most_met": len(any_one.met) - 1,
+            "momentary_floor": round(any_one.floor(), 4),
             "policies": [
                 {
                     "policy": policy,

@@ -128,6 +128,7 @@ def test_two_turns_by_hand(program: list[str], tmp_path: Path) -> None:
     assert found["turns"] == 2
     assert found["prompt_tokens"] == 3000
     assert found["virtual_s"] == 9  # 2 + 3 + 4
+    assert found["momentary_floor"] == 2
     rows = by_policy(found)
     # On either side of the fleet: nothing read before, 2 s and 4 s of work against a mean of 3.
     apart = rows["round robin"]
@@ -154,6 +155,8 @@ def test_a_sub_agent_runs_beside_the_main_line(program: list[str], tmp_path: Pat
     found = figures(program, "--trace", trace, "--replicas", 2)
     assert found["virtual_s"] == 15  # 10 + 2 + 3
     assert found["most_met"] == 1
+    # One on each for 2 s, one on either for 11 s, against a mean of 15 / 2.
+    assert found["momentary_floor"] == pytest.approx(26 / 15, abs=1e-4)
     # It is a conversation of its own, placed beside its parent; only one turn has one before it.
     limpet = by_policy(found)["Limpet"]
     assert limpet["home_percent"] == 100
