@@ -6,6 +6,7 @@
 
 #include <limpet/metrics/sglang.hpp>
 #include <limpet/overflow/bounded_load.hpp>
+#include <limpet/overflow/move_if_cheaper.hpp>
 #include <limpet/overflow/move_when_full.hpp>
 #include <limpet/overflow/never.hpp>
 #include <limpet/pins/local.hpp>
@@ -171,6 +172,9 @@ TEST_CASE("AnyRouter decides as the Router of the same policies does") {
   }
   SECTION("least pending prefill") {
     compare(sharded, LeastPendingPrefill{}, SpillAbove{2});
+  }
+  SECTION("move if cheaper") {
+    compare(sharded, WeightedLoad{}, MoveIfCheaper{.margin = 1.0, .floor_tokens = 100});
   }
   SECTION("tokens times batch, one thread's store") {
     compare(local, TokensTimesBatch{}, MoveWhenFull{.threshold = 2});

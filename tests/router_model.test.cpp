@@ -4,6 +4,7 @@
 // the outcome, the replica, each pin and each count must agree.
 #include <limpet/router.hpp>
 
+#include <limpet/overflow/move_if_cheaper.hpp>
 #include <limpet/pins/local.hpp>
 #include <limpet/scorers/least_pending_prefill.hpp>
 #include <limpet/scorers/tokens_times_batch.hpp>
@@ -29,17 +30,17 @@ namespace {
 using namespace limpet;
 using namespace limpet_test;
 
-template <class Pins, class Scorer = WeightedLoad>
+template <class Pins, class Scorer = WeightedLoad, class Overflow = SpillAbove>
 class History {
  public:
-  using Subject = Router<Pins, Scorer, SpillAbove, NumberPage, ManualClock>;
+  using Subject = Router<Pins, Scorer, Overflow, NumberPage, ManualClock>;
 
   History(std::uint64_t seed, Pins pins, RouterOptions options, std::uint32_t threshold)
       : random_(seed),
-        router_(std::move(pins), scorer(seed), SpillAbove{threshold}, NumberPage{}, clock_,
-                options) {
+        router_(std::move(pins), scorer(seed), overflow(threshold), NumberPage{}, clock_, options) {
     for (int i = 0; i < 24; ++i) keys_.push_back("conversation " + std::to_string(i));
     model_.spill_threshold = threshold;
+    model_.move_if_cheaper = std::is_same_v<Overflow, MoveIfCheaper>;
     if (std::is_same_v<Scorer, LeastPendingPrefill>)
       model_.scorer = PlainScorer::least_pending_prefill;
     if (std::is_same_v<Scorer, TokensTimesBatch>) model_.scorer = PlainScorer::tokens_times_batch;
@@ -89,6 +90,11 @@ class History {
 
   static Scorer scorer(std::uint64_t seed) {
     if constexpr (std::is_same_v<Scorer, WeightedLoad>) return weights(seed);
+    return {};
+  }
+
+  static Overflow overflow(std::uint32_t threshold) {
+    if constexpr (std::is_same_v<Overflow, SpillAbove>) return {threshold};
     return {};
   }
 
@@ -367,11 +373,11 @@ class History {
 
 TEST_CASE("the router agrees with the plain model of the decision table, history after history") {
   std::map<std::string, int> seen;
-  const auto run = [&]<class Scorer = WeightedLoad>(auto pins, std::uint64_t seed, ParentHint hint,
-                                                    std::uint32_t threshold) {
+  const auto run = [&]<class Scorer = WeightedLoad, class Overflow = SpillAbove>(
+                       auto pins, std::uint64_t seed, ParentHint hint, std::uint32_t threshold) {
     CAPTURE(seed, threshold, static_cast<int>(hint));
-    History<decltype(pins), Scorer> history(seed, std::move(pins),
-                                            RouterOptions{.parent_hint = hint}, threshold);
+    History<decltype(pins), Scorer, Overflow> history(
+        seed, std::move(pins), RouterOptions{.parent_hint = hint}, threshold);
     history.run(600);
     for (const auto& [outcome, times] : history.seen) seen[outcome] += times;
   };
@@ -384,6 +390,8 @@ TEST_CASE("the router agrees with the plain model of the decision table, history
     run(LocalPins{}, seed + 100, ParentHint::prefer_parent, 0);
     run.template operator()<LeastPendingPrefill>(LocalPins{}, seed + 200, ParentHint::prefer_parent,
                                                  2);
+    run.template operator()<WeightedLoad, MoveIfCheaper>(LocalPins{}, seed + 500,
+                                                         ParentHint::prefer_parent, 0);
     run.template operator()<TokensTimesBatch>(ShardedPins<>{}, seed + 300,
                                               ParentHint::prefer_parent, 0);
     run.template operator()<LeastPendingPrefill>(ShardedPins<>{}, seed + 400,

@@ -30,7 +30,7 @@ all_stages=(dev clang asan tsan compile_fail consumer checks python format fuzz)
 not_cpp_tests='^(compile_fail|consumer|checks)$'
 # Statistics over many runs of what the other tests of the simulator and the gate run step by step;
 # only the optimised build does them in seconds.
-long_simulations='(accuracy|default_rule|gate_front_end)\.test'
+long_simulations='(accuracy|default_rule|gate_front_end|token_rules)\.test'
 step_limit=1500 # seconds; a step that takes longer hangs
 
 case ${1:-} in

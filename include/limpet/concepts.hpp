@@ -119,6 +119,9 @@ class OverflowView {
 
   std::uint64_t prompt_tokens = 0;   // of the turn; 0: unknown
   std::uint64_t context_tokens = 0;  // of its conversation, as home counts it; 0: unknown
+  // Of the prompt, what presumably has to be read; 0 unless the rule has needs_prefill.
+  std::uint64_t uncached_at_home = 0;
+  std::uint64_t uncached_elsewhere = 0;
 
  private:
   const ReplicaLoad& home_;

@@ -21,6 +21,7 @@ struct BoundedLoad;
 struct Explanation;
 struct LeastInFlight;
 struct LeastPendingPrefill;
+struct MoveIfCheaper;
 struct MoveWhenFull;
 struct NeverSpill;
 struct PowerOfTwo;

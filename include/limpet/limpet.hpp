@@ -4,8 +4,9 @@
 //
 // Optional headers, each with what it needs beside the core:
 //   limpet/any.hpp            policies chosen at run time
-//   limpet/scorers/least_pending_prefill.hpp, limpet/scorers/tokens_times_batch.hpp
-//                             placement by the tokens that are to be read
+//   limpet/scorers/least_pending_prefill.hpp, limpet/scorers/tokens_times_batch.hpp,
+//   limpet/overflow/move_if_cheaper.hpp
+//                             rules that count the tokens that are to be read
 //   limpet/gate/working_set.hpp  admission, when the conversations outgrow the caches
 //   limpet/testing/laws.hpp   the concepts' laws as checks for policies of your own
 //   limpet/fmt.hpp            formatters, explanations as tables          (fmt, target limpet::fmt)

@@ -4,6 +4,7 @@
 // the ways of writing a router down.
 #include <limpet/any.hpp>
 #include <limpet/limpet.hpp>
+#include <limpet/overflow/move_if_cheaper.hpp>
 #include <limpet/scorers/least_pending_prefill.hpp>
 #include <limpet/scorers/tokens_times_batch.hpp>
 #include <limpet/testing/laws.hpp>
@@ -67,7 +68,8 @@ static_assert(LoadScorer<WeightedLoad> && LoadScorer<LeastInFlight> && LoadScore
               LoadScorer<TokensTimesBatch>);
 static_assert(ExplainsScore<WeightedLoad> && !ExplainsScore<LeastInFlight>);
 static_assert(OverflowRule<SpillAbove> && OverflowRule<NeverSpill> && OverflowRule<BoundedLoad> &&
-              OverflowRule<MoveWhenFull> && OverflowRule<AdjustableSpill>);
+              OverflowRule<MoveWhenFull> && OverflowRule<MoveIfCheaper> &&
+              OverflowRule<AdjustableSpill>);
 static_assert(MetricsParser<VllmMetrics>);
 static_assert(Clock<SteadyClock> && Clock<ManualClock>);
 

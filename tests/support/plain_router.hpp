@@ -51,6 +51,9 @@ class PlainRouter {
   // Times are seconds. A threshold of 0 is the automatic one.
   double spill_threshold = 0;
   PlainScorer scorer = PlainScorer::weighted;
+  bool move_if_cheaper = false;  // in place of the spill rule
+  double margin = 1.25;
+  double floor_tokens = 2048;
   double in_flight_weight = 1;
   double kv_weight = 0;
   double live_weight = 0.25;
@@ -161,6 +164,10 @@ class PlainRouter {
     if (!is_up(*home_now)) return {"moved", lowest_score(open, turn)};
     if (turn.exclude.count(*home_now) == 1) return {"spilled", least_in_flight(open)};
     if (!overloaded(*home_now)) return {"sticky", {*home_now}};
+    if (move_if_cheaper) {
+      const std::optional<int> other = cheaper_than(*home_now, open, turn);
+      return other ? PlainAnswer{"moved", {*other}} : PlainAnswer{"sticky", {*home_now}};
+    }
     const std::set<int> best = least_in_flight(open);
     if (!best.empty() && in_flight(*best.begin()) < in_flight(*home_now)) return {"spilled", best};
     return {"sticky", {*home_now}};
@@ -242,6 +249,7 @@ class PlainRouter {
   }
 
   [[nodiscard]] bool overloaded(int replica) const {
+    if (move_if_cheaper) return pending_prefill(replica) > floor_tokens;
     const double seqs = at(replica).max_num_seqs > 0 ? at(replica).max_num_seqs : 256;
     const double threshold =
         spill_threshold > 0 ? spill_threshold : std::max(1.0, std::floor(seqs / 4));
@@ -269,6 +277,19 @@ class PlainRouter {
     if (cached_at != replica) return prompt;
     return known > 0 ? std::max(0.0, prompt - known)
                      : 0;  // a length that is not known is all there
+  }
+
+  // Where the least has to be read before this turn, all of its prompt included, if that is so much
+  // less than at home.
+  [[nodiscard]] std::optional<int> cheaper_than(int home, const std::set<int>& others,
+                                                const PlainTurn& turn) const {
+    std::optional<int> cheapest;
+    for (const int r : others) {
+      if (r != home && (!cheapest || pending_prefill(r) < pending_prefill(*cheapest))) cheapest = r;
+    }
+    const auto cost = [&](int r) { return pending_prefill(r) + uncached(turn, r); };
+    if (cheapest && cost(home) > margin * cost(*cheapest) + floor_tokens) return cheapest;
+    return std::nullopt;
   }
 
   [[nodiscard]] double score(int replica, double live_conversations, const PlainTurn& turn) const {

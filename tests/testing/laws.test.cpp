@@ -5,6 +5,7 @@
 #include <limpet/limpet.hpp>
 #include <limpet/metrics/llamacpp.hpp>
 #include <limpet/metrics/sglang.hpp>
+#include <limpet/overflow/move_if_cheaper.hpp>
 #include <limpet/scorers/least_pending_prefill.hpp>
 #include <limpet/scorers/tokens_times_batch.hpp>
 
@@ -109,6 +110,9 @@ TEST_CASE("the overflow rules of the library hold the laws of overflow rules") {
     CHECK(check_overflow_laws(BoundedLoad{}, seed) == Violations{});
     CHECK(check_overflow_laws(MoveWhenFull{}, seed) == Violations{});
     CHECK(check_overflow_laws(MoveWhenFull{.full = 0.5, .room = 0.5, .threshold = 3}, seed) ==
+          Violations{});
+    CHECK(check_overflow_laws(MoveIfCheaper{}, seed) == Violations{});
+    CHECK(check_overflow_laws(MoveIfCheaper{.margin = 1.0, .floor_tokens = 0}, seed) ==
           Violations{});
     CHECK(check_overflow_laws(AnyOverflow(MoveWhenFull{}), seed) == Violations{});
   }

@@ -4,6 +4,7 @@
 // the amount of work is fixed and nobody sleeps.
 #include <limpet/router.hpp>
 
+#include <limpet/overflow/move_if_cheaper.hpp>
 #include <limpet/overflow/move_when_full.hpp>
 #include <limpet/pins/rendezvous.hpp>
 #include <limpet/scorers/least_pending_prefill.hpp>
@@ -169,7 +170,7 @@ TEST_CASE("threads that do everything at once lose no lease, no pin and no count
     storm<ShardedPins<>, SpillAbove>(ShardedPins<>{}, seed);
     storm<ShardedPins<>, MoveWhenFull>(ShardedPins<>{}, seed);
   }
-  storm<ShardedPins<>, MoveWhenFull, LeastPendingPrefill>(ShardedPins<>{}, 7);
+  storm<ShardedPins<>, MoveIfCheaper, LeastPendingPrefill>(ShardedPins<>{}, 7);
   storm<RendezvousPins, SpillAbove>(RendezvousPins{}, 5);
   storm<FourPrimitives, MoveWhenFull>(FourPrimitives{}, 6);
 }

@@ -97,6 +97,11 @@ class Decider {
     OverflowView view(home, candidates.count(), &candidates, &Candidates::show);
     view.prompt_tokens = turn_.prompt_tokens;
     view.context_tokens = pinned.counted_tokens;
+    if constexpr (NeedsPrefill<Overflow>) {
+      const Uncached uncached(fleet_, prompt_, &pinned, now_);
+      view.uncached_at_home = uncached.at(home.replica);
+      view.uncached_elsewhere = uncached.elsewhere();
+    }
     const Verdict verdict = candidates.count() == 0 ? Verdict::stay : overflow_.decide(view);
     const bool named = verdict.target && candidates.contains(verdict.target);
 

@@ -12,6 +12,7 @@
 #include <limpet/clock.hpp>
 #include <limpet/gate/working_set.hpp>
 #include <limpet/metrics/vllm.hpp>
+#include <limpet/overflow/move_if_cheaper.hpp>
 #include <limpet/overflow/move_when_full.hpp>
 #include <limpet/overflow/spill_above.hpp>
 #include <limpet/pins/rendezvous.hpp>
@@ -40,6 +41,7 @@ inline constexpr std::array policy_names = {
     PolicyName{"limpet-gate", "Router behind a WorkingSetGate, as both come"},
     PolicyName{"limpet-gate-auto", "the same, which finds out itself how much the caches hold"},
     PolicyName{"limpet-move-when-full", "Router with MoveWhenFull"},
+    PolicyName{"limpet-move-if-cheaper", "Router with MoveIfCheaper"},
     PolicyName{"limpet-least-pending-prefill", "Router that places by LeastPendingPrefill"},
     PolicyName{"limpet-tokens-times-batch", "Router that places by TokensTimesBatch"},
     PolicyName{"limpet-rendezvous", "Router with no table: rendezvous hash of the key"},
@@ -93,6 +95,9 @@ bool with_policy(std::string_view name, Visit&& visit) {
   }
   if (name == "limpet-move-when-full") {
     return with_router(ShardedPins<>{}, WeightedLoad{}, MoveWhenFull{});
+  }
+  if (name == "limpet-move-if-cheaper") {
+    return with_router(ShardedPins<>{}, WeightedLoad{}, MoveIfCheaper{});
   }
   if (name == "limpet-least-pending-prefill") {
     return with_router(ShardedPins<>{}, LeastPendingPrefill{}, SpillAbove{});

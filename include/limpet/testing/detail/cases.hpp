@@ -48,6 +48,8 @@ struct Pool {
   std::vector<ReplicaLoad> others{};
   std::uint64_t prompt_tokens = 0;
   std::uint64_t context_tokens = 0;
+  std::uint64_t uncached_at_home = 0;
+  std::uint64_t uncached_elsewhere = 0;
 
   [[nodiscard]] OverflowView view() const noexcept {
     OverflowView view(
@@ -58,6 +60,8 @@ struct Pool {
         });
     view.prompt_tokens = prompt_tokens;
     view.context_tokens = context_tokens;
+    view.uncached_at_home = uncached_at_home;
+    view.uncached_elsewhere = uncached_elsewhere;
     return view;
   }
 
@@ -102,7 +106,9 @@ struct Cases {
                          .uncached_tokens = random.any_size(20)}});
       Pool pool{.home = some_load(random, 0),
                 .prompt_tokens = random.any_size(20),
-                .context_tokens = random.any_size(20)};
+                .context_tokens = random.any_size(20),
+                .uncached_at_home = random.any_size(20),
+                .uncached_elsewhere = random.any_size(20)};
       for (std::uint64_t others = 1 + random() % 8; others > 0; --others)
         pool.others.push_back(some_load(random, static_cast<std::uint16_t>(others)));
       pools.push_back(std::move(pool));
