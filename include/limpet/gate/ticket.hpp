@@ -113,6 +113,12 @@ class GateTicket {
   }
   [[nodiscard]] Duration waited() const noexcept { return entry_ ? entry_->waited : Duration{}; }
 
+  // As Lease::first_byte(). Requires: admitted.
+  void first_byte() noexcept {
+    assert(state() == TicketState::admitted);
+    entry_->lease.first_byte();
+  }
+
   // The caller does not want the answer any more: leaves the queue, or gives the slot back.
   void cancel() noexcept { end(Lease::End::cancel, nullptr); }
 

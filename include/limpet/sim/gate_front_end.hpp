@@ -51,6 +51,8 @@ class GateFrontEnd : public FrontEndBase {
     return ticket.state() == TicketState::admitted ? choice_of(ticket) : Choice{};
   }
 
+  void first_byte(std::uint64_t id, std::size_t, double) { tickets_.find(id)->second.first_byte(); }
+
   void finished(std::uint64_t id, std::size_t, const Usage& usage, double now) {
     clock_.advance_to(instant_at(now));
     const auto ticket = tickets_.find(id);
