@@ -192,6 +192,28 @@ TEST_CASE("a snapshot is a table; what is not known is a dash") {
         "affinity on");
 }
 
+TEST_CASE("what is to be read has a column where it is counted") {
+  Snapshot snapshot;
+  snapshot.replicas = {{.name = "gpu0", .in_flight = 2, .pending_prefill_tokens = 12'345},
+                       {.name = "gpu1", .pending_prefill_tokens = 0}};
+  const std::string text = fmt::format("{}", snapshot);
+  CHECK_THAT(text, StartsWith("replica  state  in flight  to read  live"));
+  CHECK_THAT(text, ContainsSubstring("\ngpu0     up             2    12345     0"));
+  CHECK_THAT(text, ContainsSubstring("\ngpu1     up             0        0     0"));
+}
+
+TEST_CASE("a move that a rule named is not explained by the score") {
+  const Explanation explanation{
+      .decision = {.replica = {1, 0}, .outcome = Outcome::moved, .reason = Reason::home_overloaded},
+      .gauges_fresh = true,
+      .replicas = {{.name = "gpu0", .load = {.replica = {0, 0}}, .score = 0.5},
+                   {.name = "gpu1",
+                    .load = {.replica = {1, 0}},
+                    .standing = Standing::chosen,
+                    .score = 1.0}}};
+  CHECK_THAT(fmt::format("{}", explanation), ContainsSubstring("the overflow rule named another"));
+}
+
 TEST_CASE("columns line up under names that are not ASCII") {
   Snapshot snapshot;
   snapshot.replicas = {{.name = "größe"}, {.name = "gpu10"}};

@@ -114,9 +114,14 @@ class TextTable {
   TextTable table;
   table.column("replica", TextTable::Align::left);
   table.column("state", TextTable::Align::left);
+  bool counts_prefill = false;
+  for (const ReplicaSnapshot& r : snapshot.replicas)
+    counts_prefill = counts_prefill || r.pending_prefill_tokens;
+  table.column("in flight");
+  if (counts_prefill) table.column("to read");
   for (const char* const title :
-       {"in flight", "live", "pins", "placed", "sticky", "spilled in", "spilled out", "moved",
-        "balanced", "client", "failed", "running", "waiting", "kv", "hits", "age"}) {
+       {"live", "pins", "placed", "sticky", "spilled in", "spilled out", "moved", "balanced",
+        "client", "failed", "running", "waiting", "kv", "hits", "age"}) {
     table.column(title);
   }
   for (const ReplicaSnapshot& r : snapshot.replicas) {
@@ -124,11 +129,12 @@ class TextTable {
     if (r.prefix_queries && r.prefix_hits && *r.prefix_queries > 0) {
       hits = 100 * *r.prefix_hits / *r.prefix_queries;
     }
-    std::vector<std::string> cells{r.name, std::string(to_string(r.state))};
+    std::vector<std::string> cells{r.name, std::string(to_string(r.state)),
+                                   fmt::format("{}", r.in_flight)};
+    if (counts_prefill) cells.push_back(fmt::format("{}", r.pending_prefill_tokens.value_or(0)));
     for (const std::uint64_t count :
-         {std::uint64_t{r.in_flight}, std::uint64_t{r.live_conversations}, std::uint64_t{r.pins},
-          r.placed, r.sticky, r.spilled_in, r.spilled_out, r.moved, r.balanced, r.client_pinned,
-          r.failed}) {
+         {std::uint64_t{r.live_conversations}, std::uint64_t{r.pins}, r.placed, r.sticky,
+          r.spilled_in, r.spilled_out, r.moved, r.balanced, r.client_pinned, r.failed}) {
       cells.push_back(fmt::format("{}", count));
     }
     cells.insert(cells.end(), {cell(r.running, 0), cell(r.waiting, 0), cell(r.kv_usage, 2),
@@ -163,12 +169,15 @@ class TextTable {
     case Reason::parent_home:
       return "the parent's home comes first";
     case Reason::home_overloaded_but_best:
-      return "has no fewer in flight than home";
+      return replica.load.in_flight < chosen->load.in_flight ? "no better, says the overflow rule"
+                                                             : "has no fewer in flight than home";
     default:
       break;
   }
   if (replica.home) return replica.overloaded ? "home, but overloaded" : "home, but left";
   if (decision.outcome == Outcome::placed || decision.outcome == Outcome::moved) {
+    if (decision.reason == Reason::home_overloaded && replica.score < chosen->score)
+      return "the overflow rule named another";
     return replica.score > chosen->score ? "higher score" : "lost the tie";
   }
   return replica.load.in_flight > chosen->load.in_flight ? "more in flight" : "lost the tie";
