@@ -5,6 +5,8 @@
 #include "alloc/counting.hpp"
 
 #include <limpet/limpet.hpp>
+#include <limpet/overflow/move_if_cheaper.hpp>
+#include <limpet/scorers/least_pending_prefill.hpp>
 
 #include "catch.hpp"
 
@@ -121,6 +123,23 @@ TEST_CASE("no turn allocates, whatever becomes of it and however it ends") {
   const auto refused = allocations_of([&] { take(Turn{.key = "nobody"}).finish(); });
   CHECK(refused.calls == 0);
   CHECK(of(Outcome::refused) == 1);
+}
+
+TEST_CASE("a turn whose tokens are counted allocates nothing, not even one that moves") {
+  Router router{ShardedPins<>{}, LeastPendingPrefill{}, MoveIfCheaper{}};
+  const ReplicaId home = router.add_replica({.name = "gpu0", .kv_capacity_tokens = 30'000});
+  router.route(Turn{.key = "c", .prompt_tokens = 9'000}).finish({.prompt_tokens = 9'000});
+  router.add_replica({.name = "gpu1", .kv_capacity_tokens = 30'000});
+  Outcome outcome{};
+  const auto turns = allocations_of([&] {
+    Lease queued = router.route(Turn{.client_pinned = home, .prompt_tokens = 20'000});
+    Lease moved = router.route(Turn{.key = "c", .prompt_tokens = 9'100});
+    outcome = moved.outcome();
+    moved.first_byte();
+    moved.finish({.prompt_tokens = 9'100});
+  });
+  CHECK(outcome == Outcome::moved);
+  CHECK(turns.calls == 0);
 }
 
 TEST_CASE("a full store allocates no more than an empty one: evictions reuse what is there") {
