@@ -39,13 +39,16 @@ compare_cli.add_to(app)
 _SCORERS = {
     "weighted_load": limpet.WeightedLoad,
     "least_in_flight": limpet.LeastInFlight,
+    "least_pending_prefill": limpet.LeastPendingPrefill,
     "round_robin": limpet.RoundRobin,
     "power_of_two": limpet.PowerOfTwo,
+    "tokens_times_batch": limpet.TokensTimesBatch,
 }
 _OVERFLOW = {
     "spill_above": limpet.SpillAbove,
     "never_spill": limpet.NeverSpill,
     "bounded_load": limpet.BoundedLoad,
+    "move_if_cheaper": limpet.MoveIfCheaper,
     "move_when_full": limpet.MoveWhenFull,
 }
 

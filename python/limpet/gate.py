@@ -123,6 +123,10 @@ class GateTicket:
         """The router's decision, once it is let in."""
         return self._core.decision
 
+    def first_byte(self) -> None:
+        """As Lease.first_byte(); nothing unless it is let in."""
+        self._core.first_byte()
+
     def finish(self, usage: Usage | None = None) -> None:
         """The engine answered, and said `usage` of the tokens."""
         self._core.finish(usage)

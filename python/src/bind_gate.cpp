@@ -238,6 +238,10 @@ void bind_gate(py::module_& module) {
                                ticket.look();
                                return ticket.decision;
                              })
+      .def("first_byte",
+           [](PyTicket& ticket) {
+             if (ticket.ticket.state() == TicketState::admitted) ticket.ticket.first_byte();
+           })
       .def("finish",
            [](PyTicket& ticket, const std::optional<Usage>& usage) {
              ticket.end([&] {

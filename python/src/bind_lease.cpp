@@ -47,6 +47,11 @@ PyObject* finish(PyObject* self, PyObject* const* args, Py_ssize_t positional,
   });
 }
 
+PyObject* first_byte(PyObject* self, PyObject*) noexcept {
+  lease_of(self).lease.first_byte();
+  return Py_NewRef(Py_None);
+}
+
 PyObject* cancel(PyObject* self, PyObject*) noexcept {
   return end_turn(self, [](Lease& lease) { lease.cancel(); });
 }
@@ -132,6 +137,11 @@ constexpr const char* lease_doc =
     "turn "
     "was refused, or affinity is off. Thread-safe.";
 
+constexpr const char* first_byte_doc =
+    "first_byte($self)\n--\n\n"
+    "The first byte of the answer has come, so the prompt has been read: the turn leaves its "
+    "replica's pending_prefill_tokens, which it else does when it ends. The lease stays held.";
+
 constexpr const char* finish_doc =
     "finish($self, usage=None)\n--\n\n"
     "The engine answered; usage is what it said of the tokens.";
@@ -150,6 +160,7 @@ constexpr const char* fail_doc =
 
 void bind_lease(py::module_& module) {
   static PyMethodDef methods[] = {
+      {"first_byte", first_byte, METH_NOARGS, first_byte_doc},
       {"finish", as_method(finish), METH_FASTCALL | METH_KEYWORDS, finish_doc},
       {"cancel", cancel, METH_NOARGS, cancel_doc},
       {"fail", fail, METH_NOARGS, fail_doc},

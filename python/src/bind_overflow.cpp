@@ -7,6 +7,7 @@
 
 #include <limpet/overflow/adjustable_spill.hpp>
 #include <limpet/overflow/bounded_load.hpp>
+#include <limpet/overflow/move_if_cheaper.hpp>
 #include <limpet/overflow/move_when_full.hpp>
 #include <limpet/overflow/never.hpp>
 #include <limpet/overflow/spill_above.hpp>
@@ -89,6 +90,8 @@ void bind_view(py::module_& module) {
       .def_readonly("others", &ScriptedView::others)
       .def_readonly("prompt_tokens", &ScriptedView::prompt_tokens)
       .def_readonly("context_tokens", &ScriptedView::context_tokens)
+      .def_readonly("uncached_at_home", &ScriptedView::uncached_at_home)
+      .def_readonly("uncached_elsewhere", &ScriptedView::uncached_elsewhere)
       .def("__repr__", [](const ScriptedView& view) {
         return "<OverflowView home and " + std::to_string(view.others.size()) + " others>";
       });
@@ -97,9 +100,9 @@ void bind_view(py::module_& module) {
 }  // namespace
 
 AnyOverflow overflow_from(const py::object& policy, Scripts& scripts) {
-  return policy_from<AnyOverflow, SpillAbove, AdjustableSpill, MoveWhenFull, NeverSpill,
-                     BoundedLoad>(policy, "overflow", {"overloaded", "decide"}, scripts.overflow,
-                                  ScriptedOverflow{&scripts});
+  return policy_from<AnyOverflow, SpillAbove, AdjustableSpill, MoveIfCheaper, MoveWhenFull,
+                     NeverSpill, BoundedLoad>(policy, "overflow", {"overloaded", "decide"},
+                                              scripts.overflow, ScriptedOverflow{&scripts});
 }
 
 void bind_overflow(py::module_& module) {
@@ -131,6 +134,27 @@ void bind_overflow(py::module_& module) {
           })
       .def("__repr__", [](const AdjustableSpill& rule) {
         return "AdjustableSpill(" + threshold_repr(rule.threshold()) + ")";
+      });
+
+  bind_rule<MoveIfCheaper>(module, "MoveIfCheaper",
+                           "Leave home for good where what is pending and not cached at home is "
+                           "more than `margin` times "
+                           "what is pending elsewhere and the whole prompt, and `floor_tokens` "
+                           "more than that. margin >= "
+                           "1. lease.first_byte() says that a turn's prompt has been read.")
+      .def(py::init([](py::handle margin, py::handle floor_tokens) {
+             const MoveIfCheaper rule{.margin = number_from(margin, "margin"),
+                                      .floor_tokens = static_cast<std::uint32_t>(count_from(
+                                          floor_tokens, "floor_tokens", {0, 0xFFFFFFFF}))};
+             rule.validate();
+             return rule;
+           }),
+           py::kw_only(), py::arg("margin") = 1.25, py::arg("floor_tokens") = 2'048)
+      .def_readonly("margin", &MoveIfCheaper::margin)
+      .def_readonly("floor_tokens", &MoveIfCheaper::floor_tokens)
+      .def("__repr__", [](const MoveIfCheaper& rule) {
+        return "MoveIfCheaper(margin=" + repr_of(rule.margin) +
+               ", floor_tokens=" + std::to_string(rule.floor_tokens) + ")";
       });
 
   bind_rule<MoveWhenFull>(module, "MoveWhenFull",

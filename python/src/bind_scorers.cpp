@@ -7,8 +7,10 @@
 #include "policies.hpp"
 
 #include <limpet/scorers/least_in_flight.hpp>
+#include <limpet/scorers/least_pending_prefill.hpp>
 #include <limpet/scorers/power_of_two.hpp>
 #include <limpet/scorers/round_robin.hpp>
+#include <limpet/scorers/tokens_times_batch.hpp>
 #include <limpet/scorers/weighted.hpp>
 
 #include <string>
@@ -35,8 +37,9 @@ void bind_plain_scorer(py::module_& module, const char* name, const char* doc) {
 }  // namespace
 
 AnyScorer scorer_from(const py::object& policy, Scripts& scripts) {
-  return policy_from<AnyScorer, WeightedLoad, LeastInFlight, RoundRobin, PowerOfTwo>(
-      policy, "scorer", {"score"}, scripts.scorer, ScriptedScorer{&scripts});
+  return policy_from<AnyScorer, WeightedLoad, LeastInFlight, LeastPendingPrefill, RoundRobin,
+                     PowerOfTwo, TokensTimesBatch>(policy, "scorer", {"score"}, scripts.scorer,
+                                                   ScriptedScorer{&scripts});
 }
 
 void bind_scorers(py::module_& module) {
@@ -72,6 +75,14 @@ void bind_scorers(py::module_& module) {
       });
   bind_plain_scorer<LeastInFlight>(module, "LeastInFlight",
                                    "Fewest turns in flight. Needs no metrics.");
+  bind_plain_scorer<LeastPendingPrefill>(
+      module, "LeastPendingPrefill",
+      "Fewest prompt tokens to be read before the conversation can answer, its own among them. "
+      "lease.first_byte() says that a turn's have been read.");
+  bind_plain_scorer<TokensTimesBatch>(
+      module, "TokensTimesBatch",
+      "Lowest product of the tokens that the replica would have to read of this prompt and its "
+      "turns in flight with this one.");
   bind_plain_scorer<RoundRobin>(module, "RoundRobin",
                                 "One replica after the other, whatever their load: a baseline.");
   bind_plain_scorer<PowerOfTwo>(

@@ -145,6 +145,7 @@ void bind_loads(py::module_& module) {
       .def_readonly("max_num_seqs", &ReplicaLoad::max_num_seqs)
       .def_readonly("in_flight", &ReplicaLoad::in_flight)
       .def_readonly("in_flight_tokens", &ReplicaLoad::in_flight_tokens)
+      .def_readonly("pending_prefill_tokens", &ReplicaLoad::pending_prefill_tokens)
       .def_readonly("live_conversations", &ReplicaLoad::live_conversations)
       .def_readonly("live_tokens", &ReplicaLoad::live_tokens)
       .def_readonly("kv_capacity_tokens", &ReplicaLoad::kv_capacity_tokens)
@@ -165,6 +166,7 @@ void bind_loads(py::module_& module) {
       .def_readonly("position", &ScoreContext::position)
       .def_readonly("draw", &ScoreContext::draw)
       .def_readonly("prompt_tokens", &ScoreContext::prompt_tokens)
+      .def_readonly("uncached_tokens", &ScoreContext::uncached_tokens)
       .def("__repr__", [](const ScoreContext& context) {
         return "<ScoreContext " + std::to_string(context.position) + " of " +
                std::to_string(context.candidates) + ">";

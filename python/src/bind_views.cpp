@@ -200,6 +200,7 @@ void bind_replica_snapshot(py::module_& module) {
       {"restarts", &ReplicaSnapshot::restarts},
   };
   for (const auto& [name, field] : counts) row.def_readonly(name, field);
+  row.def_readonly("pending_prefill_tokens", &ReplicaSnapshot::pending_prefill_tokens);
   constexpr std::pair<const char*, Field<std::optional<double>>> gauges[] = {
       {"running", &ReplicaSnapshot::running},
       {"waiting", &ReplicaSnapshot::waiting},

@@ -146,7 +146,11 @@ bool ScriptedPins::unpin(KeyHash key, Home expected) noexcept {
 }
 
 ScriptedView::ScriptedView(const OverflowView& view)
-    : home(view.home()), prompt_tokens(view.prompt_tokens), context_tokens(view.context_tokens) {
+    : home(view.home()),
+      prompt_tokens(view.prompt_tokens),
+      context_tokens(view.context_tokens),
+      uncached_at_home(view.uncached_at_home),
+      uncached_elsewhere(view.uncached_elsewhere) {
   py::list loads;
   view.for_each_other([&](const ReplicaLoad& load) { loads.append(load); });
   others = py::tuple(loads);
@@ -161,6 +165,8 @@ OverflowView ScriptedView::view() const {
                     });
   view.prompt_tokens = prompt_tokens;
   view.context_tokens = context_tokens;
+  view.uncached_at_home = uncached_at_home;
+  view.uncached_elsewhere = uncached_elsewhere;
   return view;
 }
 

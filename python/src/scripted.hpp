@@ -109,6 +109,8 @@ struct ScriptedView {
   py::tuple others;
   std::uint64_t prompt_tokens;
   std::uint64_t context_tokens;
+  std::uint64_t uncached_at_home;
+  std::uint64_t uncached_elsewhere;
 };
 
 }  // namespace limpet::python

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The C++ side of test_parity.py: plays a history from stdin on a plain Router<> and prints each
-// decision, as the test does with limpet.Router.
+// decision, as the test does with limpet.Router. The argument names the policies.
 #include <limpet/limpet.hpp>
+#include <limpet/overflow/move_if_cheaper.hpp>
+#include <limpet/scorers/least_pending_prefill.hpp>
+#include <limpet/scorers/tokens_times_batch.hpp>
 
 #include <chrono>
 #include <cstdint>
@@ -16,11 +19,14 @@
 
 using namespace limpet;
 
-int main() {
+namespace {
+
+template <class Scorer, class Overflow>
+void play(Scorer scorer, Overflow overflow) {
   const ManualClock clock;
   Router router{ShardedPins<>{{.capacity = 64, .idle_ttl = std::chrono::seconds(600)}},
-                WeightedLoad{},
-                MoveWhenFull{.threshold = 3},
+                scorer,
+                overflow,
                 VllmMetrics{},
                 clock,
                 RouterOptions{.shared_prefix_tokens = 100, .secret = {1, 2}}};
@@ -60,6 +66,10 @@ int main() {
                 << (lease ? names[lease.replica().slot] : "-") << '|' << decision.in_flight_seen
                 << '\n';
       leases.insert_or_assign(number, std::move(lease));
+    } else if (what == "first_byte") {
+      int number = 0;
+      words >> number;
+      leases[number].first_byte();
     } else if (what == "end") {
       int number = 0;
       std::string how;
@@ -89,4 +99,13 @@ int main() {
       if (what == "restarted") router.restarted(id);
     }
   }
+}
+
+}  // namespace
+
+int main(int, char** arguments) {
+  const std::string policies = arguments[1];
+  if (policies == "full") play(WeightedLoad{}, MoveWhenFull{.threshold = 3});
+  if (policies == "cheaper") play(LeastPendingPrefill{}, MoveIfCheaper{.floor_tokens = 200});
+  if (policies == "batch") play(TokensTimesBatch{}, SpillAbove{.threshold = 3});
 }

@@ -47,6 +47,25 @@ def test_a_turn_that_fits_comes_in_at_once() -> None:
     run(main())
 
 
+def test_a_first_byte_is_told_to_the_router() -> None:
+    async def main() -> None:
+        clock = limpet.ManualClock()
+        router = limpet.Router(["gpu0"], clock=clock)
+        gate = limpet.WorkingSetGate(router)
+
+        def pending() -> int | None:
+            return router.snapshot().replicas[0].pending_prefill_tokens
+
+        async with gate.enter("a", prompt_tokens=700) as ticket:
+            assert pending() == 700
+            ticket.first_byte()
+            assert pending() == 0
+        ticket.first_byte()
+        assert pending() == 0
+
+    run(main())
+
+
 def test_one_that_does_not_fit_waits_for_the_end_of_another() -> None:
     async def main() -> None:
         gate, clock = pool()

@@ -233,6 +233,7 @@ async def test_metrics_are_prometheus_text_without_ids() -> None:
         assert samples[f'limpet_replica_turns_total{{{at},outcome="sticky"}}'] == 2
         assert samples[f'limpet_replica_turns_total{{{at},outcome="placed"}}'] == 1
         assert samples[f"limpet_replica_in_flight{{{at}}}"] == 0
+        assert samples[f"limpet_replica_pending_prefill_tokens{{{at}}}"] == 0
         assert samples['limpet_answers_total{pool="default",status="200"}'] == 3
         assert samples['limpet_ttfb_seconds_count{pool="default"}'] == 3
         assert samples['limpet_ttfb_seconds_bucket{pool="default",le="+Inf"}'] == 3

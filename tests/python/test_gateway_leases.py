@@ -182,6 +182,40 @@ async def test_an_engine_that_dies_takes_no_slot_and_no_pin_with_it() -> None:
         await rig.idle()
 
 
+async def test_a_prompt_is_pending_until_the_first_byte_of_its_answer() -> None:
+    go, end = asyncio.Event(), asyncio.Event()
+
+    async def script(seen: rigs.Seen, reply: rigs.Reply) -> None:
+        if "waits" not in seen.json:
+            await rigs.answer(seen, reply)  # 105 tokens: what a turn is taken for from now on
+            return
+        await go.wait()
+        await reply.stream()
+        await reply.chunk(b"data: 1\n\n")
+        await end.wait()
+        await reply.end()
+
+    async with engines(1, script) as (engine,), gateway(settings_for(engine)) as rig:
+        await rig.turn("first")
+
+        async def pending() -> tuple[int, int]:
+            (row,) = (await rig.replicas()).values()
+            return row["in_flight"], row["pending_prefill_tokens"]
+
+        async with Client(rig.url) as client:
+            body = json.dumps({"model": "m", "waits": True}).encode()
+            await client.send("POST", "/v1/completions", [(b"x-session-id", b"second")], body)
+            await engine.got(2)
+            assert await pending() == (1, 105)
+            go.set()
+            await client.head()
+            assert await client.chunk() == b"data: 1\n\n"
+            await rig.until(lambda state: state["replicas"][0]["pending_prefill_tokens"] == 0)
+            assert await pending() == (1, 0)
+            end.set()
+            assert await client.chunk() == b""
+
+
 async def test_at_sigterm_streams_end_and_what_does_not_is_cut_at_the_deadline() -> None:
     finish = asyncio.Event()
 

@@ -38,6 +38,19 @@ def test_the_first_ending_counts_and_the_others_do_nothing(router: limpet.Router
     assert failed(router) == (1 if end == "fail" else 0)
 
 
+def test_a_first_byte_ends_the_prefill_and_not_the_turn(router: limpet.Router) -> None:
+    lease = router.route("conversation", prompt_tokens=700)
+    pending = [row.pending_prefill_tokens for row in router.snapshot().replicas]
+    assert sorted(tokens for tokens in pending if tokens is not None) == [0, 700]
+    lease.first_byte()
+    lease.first_byte()
+    assert lease.held
+    assert [row.pending_prefill_tokens for row in router.snapshot().replicas] == [0, 0]
+    lease.finish()
+    lease.first_byte()
+    assert [row.pending_prefill_tokens for row in router.snapshot().replicas] == [0, 0]
+
+
 def test_with_finishes_at_the_end_of_the_block(router: limpet.Router) -> None:
     with router.route("conversation") as lease:
         assert in_flight(router) == 1

@@ -171,6 +171,8 @@ def recorded_history(seed: int, steps: int) -> list[str]:
             number = running.pop(pick.randrange(len(running)))
             how = pick.choice(["finish", "finish", "finish", "cancel", "fail"])
             lines.append(f"end {number} {how} {pick.randrange(1, 4000)}")
+        elif what < 0.88 and running:
+            lines.append(f"first_byte {pick.choice(running)}")
         elif what < 0.93:
             lines.append(f"advance {pick.choice([1, 250, 4000, 90_000, 400_000])}")
         elif what < 0.96:
@@ -182,11 +184,23 @@ def recorded_history(seed: int, steps: int) -> list[str]:
     return lines
 
 
-def replayed_by_python(lines: list[str]) -> list[str]:
+def policies_of(name: str) -> dict[str, Any]:
+    """As replay.cpp has them."""
+    if name == "cheaper":
+        return {
+            "scorer": limpet.LeastPendingPrefill(),
+            "overflow": limpet.MoveIfCheaper(floor_tokens=200),
+        }
+    if name == "batch":
+        return {"scorer": limpet.TokensTimesBatch(), "overflow": limpet.SpillAbove(threshold=3)}
+    return {"overflow": limpet.MoveWhenFull(threshold=3)}
+
+
+def replayed_by_python(lines: list[str], policies: str) -> list[str]:
     clock = limpet.ManualClock()
     router = limpet.Router(
         pins=limpet.ShardedPins(capacity=64, idle_ttl=600),
-        overflow=limpet.MoveWhenFull(threshold=3),
+        **policies_of(policies),
         clock=clock,
         shared_prefix_tokens=100,
         secret=(1).to_bytes(8, "little") + (2).to_bytes(8, "little"),
@@ -216,6 +230,8 @@ def replayed_by_python(lines: list[str]) -> list[str]:
             out.append(
                 f"{decision.outcome.value}|{decision.reason.value}|{name}|{decision.in_flight_seen}"
             )
+        elif what == "first_byte":
+            leases[words[0]].first_byte()
         elif what == "end":
             lease = leases.pop(words[0])
             if words[1] == "finish":
@@ -247,14 +263,19 @@ def test_a_recorded_history_gives_the_same_decisions_in_cpp(tmp_path: Path) -> N
         [compiler, "-std=c++20", "-O0", "-pthread", f"-I{include}", source, "-o", program],
         check=True,
     )
-    outcomes = set()
-    for seed in range(8):
-        lines = recorded_history(seed, 4000)
-        printed = subprocess.run(
-            program, input="\n".join(lines), capture_output=True, text=True, check=True
-        ).stdout.splitlines()
-        decided = replayed_by_python(lines)
-        assert decided == printed, f"seed {seed}"
-        outcomes |= {line.split("|")[0] for line in decided}
-    # The histories would prove little if these did not happen.
-    assert outcomes >= {"placed", "sticky", "spilled", "moved", "balanced", "client_pinned"}
+    for policies in ("full", "cheaper", "batch"):
+        outcomes = set()
+        for seed in range(8):
+            lines = recorded_history(seed, 4000)
+            printed = subprocess.run(
+                [program, policies],
+                input="\n".join(lines),
+                capture_output=True,
+                text=True,
+                check=True,
+            ).stdout.splitlines()
+            decided = replayed_by_python(lines, policies)
+            assert decided == printed, f"{policies}, seed {seed}"
+            outcomes |= {line.split("|")[0] for line in decided}
+        # The histories would prove little if these did not happen.
+        assert outcomes >= {"placed", "sticky", "spilled", "moved", "balanced", "client_pinned"}

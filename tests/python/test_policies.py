@@ -39,11 +39,14 @@ def gauge(kv_usage: float) -> str:
             "scale_gauge=False)",
         ),
         (limpet.LeastInFlight(), "LeastInFlight()"),
+        (limpet.LeastPendingPrefill(), "LeastPendingPrefill()"),
+        (limpet.TokensTimesBatch(), "TokensTimesBatch()"),
         (limpet.RoundRobin(), "RoundRobin()"),
         (limpet.PowerOfTwo(), "PowerOfTwo()"),
         (limpet.SpillAbove(), "SpillAbove(threshold=None)"),
         (limpet.SpillAbove(threshold=8), "SpillAbove(threshold=8)"),
         (limpet.AdjustableSpill(threshold=8), "AdjustableSpill(threshold=8)"),
+        (limpet.MoveIfCheaper(), "MoveIfCheaper(margin=1.25, floor_tokens=2048)"),
         (limpet.MoveWhenFull(), "MoveWhenFull(full=0.95, room=0.9, threshold=None)"),
         (limpet.NeverSpill(), "NeverSpill()"),
         (limpet.BoundedLoad(), "BoundedLoad(epsilon=0.25)"),
@@ -69,6 +72,8 @@ def test_configuration_can_be_read_back() -> None:
     assert limpet.SpillAbove().threshold is None
     rule = limpet.MoveWhenFull(full=0.8, room=0.7, threshold=9)
     assert (rule.full, rule.room, rule.threshold) == (0.8, 0.7, 9)
+    cheaper = limpet.MoveIfCheaper(margin=2, floor_tokens=0)
+    assert (cheaper.margin, cheaper.floor_tokens) == (2.0, 0)
     assert limpet.BoundedLoad(epsilon=0.5).epsilon == 0.5
     assert limpet.VllmMetrics(model="m").model == "m"
 
@@ -172,6 +177,51 @@ def test_move_when_full_leaves_an_over_full_home_for_good() -> None:
     assert lease.replica.name == home  # beside its parent: 1000 of 1000 tokens live there
     lease.finish()
     moved = router.route("big", prompt_tokens=450)
+    assert moved.outcome is Outcome.moved
+    assert moved.replica.name != home
+
+
+def test_least_pending_prefill_places_where_least_is_to_be_read() -> None:
+    router = limpet.Router(["a", "b"], scorer=limpet.LeastPendingPrefill())
+    longer = router.route("long", prompt_tokens=9000)
+    for key in ("one", "two", "three"):
+        lease = router.route(key, prompt_tokens=1000)
+        assert lease.replica.name != longer.replica.name
+        lease.first_byte()
+    row = next(
+        r
+        for r in router.explain(
+            "next",
+        ).rows
+        if r.name == longer.replica.name
+    )
+    assert row.load.pending_prefill_tokens == 9000
+    assert row.terms == {"pending_prefill_tokens": 9000.0, "uncached_tokens": 0.0}
+    longer.first_byte()
+    assert [row.pending_prefill_tokens for row in router.snapshot().replicas] == [0, 0]
+
+
+def test_tokens_times_batch_lets_a_fork_join_a_busier_parent() -> None:
+    router = limpet.Router(
+        ["a", "b"], scorer=limpet.TokensTimesBatch(), overflow=limpet.SpillAbove(threshold=1)
+    )
+    parent = router.route("parent", prompt_tokens=4000)
+    fork = router.plan("fork", parent="parent", prompt_tokens=7000)  # 3,000 x 2 against 7,000
+    assert fork.replica is not None
+    assert fork.replica.name == parent.replica.name
+    longer = router.plan("fork", parent="parent", prompt_tokens=9000)  # 5,000 x 2 against 9,000
+    assert longer.replica is not None
+    assert longer.replica.name != parent.replica.name
+
+
+def test_move_if_cheaper_leaves_a_queue_for_good() -> None:
+    router = limpet.Router(["a", "b"], overflow=limpet.MoveIfCheaper())
+    home = router.route("conversation", prompt_tokens=9000).replica.name
+    cold = [router.route(None, client_pinned=home, prompt_tokens=10_000) for _ in range(2)]
+    cold[0].first_byte()
+    assert router.plan("conversation", prompt_tokens=9400).outcome is Outcome.sticky
+    cold.append(router.route(None, client_pinned=home, prompt_tokens=10_000))
+    moved = router.route("conversation", prompt_tokens=9400)
     assert moved.outcome is Outcome.moved
     assert moved.replica.name != home
 
@@ -313,6 +363,33 @@ def test_an_overflow_rule_in_python_moves() -> None:
     moved = router.route("conversation")
     assert moved.outcome is Outcome.moved
     assert moved.replica is not first.replica
+
+
+def test_a_policy_in_python_sees_what_is_to_be_read() -> None:
+    seen: list[tuple[int, int, int]] = []
+
+    class Watches:
+        def overloaded(self, home: limpet.ReplicaLoad, /) -> bool:
+            return home.pending_prefill_tokens > 0
+
+        def decide(self, view: limpet.OverflowView, /) -> Verdict:
+            seen.append(
+                (view.home.pending_prefill_tokens, view.uncached_at_home, view.uncached_elsewhere)
+            )
+            return limpet.MoveIfCheaper(floor_tokens=0).decide(view)
+
+    class FewestToRead:
+        def score(self, load: limpet.ReplicaLoad, context: limpet.ScoreContext, /) -> float:
+            return load.pending_prefill_tokens + context.uncached_tokens
+
+    router = limpet.Router(["a", "b"], scorer=FewestToRead(), overflow=Watches())
+    with router.route("conversation", prompt_tokens=900) as lease:
+        home = lease.replica.name
+    cold = router.route(None, client_pinned=home, prompt_tokens=5000)
+    assert router.plan("conversation", prompt_tokens=1000).outcome is Outcome.moved
+    assert seen == [(5000, 100, 1000)]
+    assert router.plan("new", prompt_tokens=10).replica.name != home  # type: ignore[union-attr]
+    cold.finish()
 
 
 def test_an_overflow_rule_may_ask_one_of_limpet() -> None:

@@ -199,6 +199,8 @@ class Attempt:
                 self.pool.awaiting.discard(flight)
                 self.pool.first_byte(now - flight.began)
                 self.record.ttfb = now - flight.began
+                if self.choice.lease is not None:
+                    self.choice.lease.first_byte()
                 if usage is not None and self.choice.lease is not None:
                     prefix = limpet.prefix_chain(body)
                 body = b""

@@ -16,6 +16,7 @@ _Sample = tuple[str, dict[str, object], float | None]  # suffix, labels, value
 
 _GAUGES = (
     ("in_flight", "Turns that the gateway has on the replica."),
+    ("pending_prefill_tokens", "Prompt tokens that it presumably still has to read."),
     ("live_conversations", "Conversations with a turn in the last 300 s."),
     ("pins", "Conversations whose home it is."),
     ("running", "Turns running, as the engine said."),

@@ -85,6 +85,7 @@ def _replica(row: limpet.ReplicaSnapshot, target: Target) -> dict[str, Any]:
         "leaving": target.leaving,
         "max_num_seqs": row.max_num_seqs,
         "in_flight": row.in_flight,
+        "pending_prefill_tokens": row.pending_prefill_tokens,
         "live_conversations": row.live_conversations,
         "pins": row.pins,
         "sticky": row.sticky,
