@@ -25,13 +25,15 @@ struct Line {
 
 Line sample(std::string_view line) {
   Line out;
-  const auto parsed = limpet::prometheus::parse_sample(
-      line,
-      [&](std::string_view name, std::string_view value) { out.labels.emplace_back(name, value); });
+  const auto parsed = limpet::prometheus::parse_sample(line);
   if (parsed) {
     out.is_sample = true;
     out.name = parsed.name;
     out.value = parsed.value;
+  }
+  limpet::prometheus::LineReader labels(parsed.labels);
+  for (limpet::prometheus::Label label; labels.take_label(label);) {
+    if (label.has_value) out.labels.emplace_back(label.name, label.value);
   }
   return out;
 }

@@ -28,9 +28,7 @@ namespace detail {
 class EngineScan {
  public:
   explicit EngineScan(const EngineFormat& format) noexcept : format_(format) {
-    for (std::size_t i = 0; i < format.series.size(); ++i) {
-      initials_ |= bit_of(format.series[i].name.front());
-    }
+    for (const EngineSeries& series : format.series) initials_ |= bit_of(series.name.front());
     if (!format.cache.name.empty()) initials_ |= bit_of(format.cache.name.front());
     if (!format.process_start.empty()) process_initial_ = format.process_start.front();
   }
@@ -107,8 +105,7 @@ class EngineScan {
       if (begins_with_name(text, format_.process_start)) return {.kind = Kind::process_start};
       return {};
     }
-    for (std::size_t i = 0; i < format_.series.size(); ++i) {
-      const EngineSeries& series = format_.series[i];
+    for (const EngineSeries& series : format_.series) {
       if (begins_with_name(rest, series.name)) return {.kind = Kind::figure, .series = &series};
     }
     if (begins_with_name(rest, format_.cache.name)) return {.kind = Kind::cache};
@@ -120,9 +117,10 @@ class EngineScan {
     if (prometheus::starts_name(line.front())) {
       if (may_follow_prefix(line) || line.front() == process_initial_) {
         const Match found = match(line);
-        if (found.kind != Kind::other) return read_sample(found, line);
+        if (found.kind != Kind::other) return read_sample(found, prometheus::parse_sample(line));
       }
-      return prometheus::is_digit(line.back()) || is_sample(line);  // else it ends in NaN, Inf, ...
+      if (prometheus::is_digit(line.back())) return true;
+      return static_cast<bool>(prometheus::parse_sample(line));  // it may end in NaN, Inf, ...
     }
     if (line.front() == '#') {
       read_comment(line);
@@ -134,38 +132,33 @@ class EngineScan {
     }
     // Only a line with the name among its labels may begin otherwise.
     const auto sample = prometheus::parse_sample(line);
+    return read_sample(match(sample.name), sample);
+  }
+
+  [[nodiscard]] bool read_sample(Match found, const prometheus::Sample& sample) {
     if (!sample) return false;
-    const Match found = match(sample.name);
-    return found.kind == Kind::other || read_sample(found, line);
-  }
-
-  [[nodiscard]] static bool is_sample(std::string_view line) {
-    return static_cast<bool>(prometheus::parse_sample(line));
-  }
-
-  [[nodiscard]] bool read_sample(Match found, std::string_view line) {
+    if (found.kind == Kind::other) return true;
+    if (found.kind == Kind::process_start) {
+      page_.add(ReadingField::start_time, 0, sample.value);
+      return true;
+    }
     std::string_view engine;
     std::string_view model;
     std::optional<double> tokens;
     std::optional<double> blocks;
     std::optional<double> block_size;
-    const auto on_label = [&](std::string_view name, std::string_view value) {
-      if (name == format_.engine_label) {
-        engine = value;
-      } else if (name == format_.model_label) {
-        model = value;
+    prometheus::LineReader labels(sample.labels);
+    for (prometheus::Label label; labels.take_label(label);) {
+      if (label.name == format_.engine_label) {
+        engine = label.value;
+      } else if (label.name == format_.model_label) {
+        model = label.value;
       } else if (found.kind == Kind::cache) {
-        if (name == format_.cache.tokens) tokens = prometheus::parse_number(value);
-        if (name == format_.cache.blocks) blocks = prometheus::parse_number(value);
-        if (name == format_.cache.block_size) block_size = prometheus::parse_number(value);
+        if (label.name == format_.cache.tokens) tokens = prometheus::parse_number(label.value);
+        if (label.name == format_.cache.blocks) blocks = prometheus::parse_number(label.value);
+        if (label.name == format_.cache.block_size)
+          block_size = prometheus::parse_number(label.value);
       }
-    };
-    const auto sample = prometheus::parse_sample(line, on_label);
-    if (!sample) return false;
-
-    if (found.kind == Kind::process_start) {
-      page_.add(ReadingField::start_time, 0, sample.value);
-      return true;
     }
     EngineEntry& entry = entries_.find_or_add(engine, model);
     if (found.kind == Kind::figure) {
@@ -190,8 +183,7 @@ class EngineScan {
 
     const std::string_view name = after_prefix(prometheus::parse_type(line).name);
     if (name.empty()) return;
-    for (std::size_t i = 0; i < format_.series.size(); ++i) {
-      const EngineSeries& series = format_.series[i];
+    for (const EngineSeries& series : format_.series) {
       if (series.field >= ReadingField::kv_capacity_tokens) continue;  // never 0
       if (!series.name.starts_with(name)) continue;
       const std::string_view suffix = series.name.substr(name.size());

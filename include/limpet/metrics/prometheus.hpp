@@ -21,9 +21,16 @@ namespace limpet::prometheus {
 // What a line holds. Without a name: nothing, the line is no such.
 struct Sample {
   std::string_view name;
-  double value = 0.0;  // may be NaN or infinite
+  std::string_view labels = {};  // from the first to the closing brace: see take_label()
+  double value = 0.0;            // may be NaN or infinite
 
   [[nodiscard]] constexpr explicit operator bool() const noexcept { return !name.empty(); }
+};
+
+struct Label {
+  std::string_view name;
+  std::string_view value;  // its escapes left as they are
+  bool has_value = false;  // else the name is the metric's, as in `{"name",label="value"}`
 };
 
 struct Family {
@@ -162,34 +169,42 @@ class LineReader {
     return number;
   }
 
-  // `{name="value",...}`: calls on_label(name, value) for each, and sets `metric` where the braces
-  // hold the metric's name too, as they do for one that needs quotes: `{"name",label="value"}`.
-  template <class OnLabel>
-  [[nodiscard]] constexpr bool take_labels(std::string_view& metric, OnLabel& on_label) {
-    if (!take('{')) return false;
-    for (skip_blanks(); !take('}'); skip_blanks()) {
-      const bool is_quoted = next_is('"');
-      std::string_view name;
-      if (!is_quoted) {
-        name = take_name();
-      } else if (!take_quoted(name)) {
-        return false;
-      }
-      if (name.empty()) return false;
-      skip_blanks();
-      if (take('=')) {
-        skip_blanks();
-        std::string_view value;
-        if (!take_quoted(value)) return false;
-        on_label(name, value);
-        skip_blanks();
-      } else if (is_quoted && metric.empty()) {
-        metric = name;
-      } else {
-        return false;
-      }
-      if (!take(',') && !next_is('}')) return false;
+  // One of `name="value",...}` and the comma after it.
+  [[nodiscard]] constexpr bool take_label(Label& label) noexcept {
+    label = {};
+    const bool is_quoted = next_is('"');
+    if (!is_quoted) {
+      label.name = take_name();
+    } else if (!take_quoted(label.name)) {
+      return false;
     }
+    if (label.name.empty()) return false;
+    skip_blanks();
+    label.has_value = take('=');
+    if (label.has_value) {
+      skip_blanks();
+      if (!take_quoted(label.value)) return false;
+      skip_blanks();
+    } else if (!is_quoted) {
+      return false;
+    }
+    if (!take(',') && !next_is('}')) return false;
+    skip_blanks();
+    return true;
+  }
+
+  // `{name="value",...}`, and the sample's name where the braces hold it.
+  [[nodiscard]] constexpr bool take_labels(Sample& sample) noexcept {
+    if (!take('{')) return false;
+    skip_blanks();
+    const char* const from = at_;
+    for (Label label; !take('}');) {
+      if (!take_label(label)) return false;
+      if (label.has_value) continue;
+      if (!sample.name.empty()) return false;
+      sample.name = label.name;
+    }
+    sample.labels = between(from, at_);
     return true;
   }
 
@@ -203,22 +218,16 @@ class LineReader {
   const char* end_;
 };
 
-struct IgnoreLabels {
-  constexpr void operator()(std::string_view, std::string_view) const noexcept {}
-};
-
 // `name{labels} value [timestamp] [# {labels} value [timestamp]]`, the last being OpenMetrics'
-// exemplar. Calls on_label(name, value) for each of the sample's own labels, even if the line turns
-// out to be broken further on.
-template <class OnLabel = IgnoreLabels>
-[[nodiscard]] Sample parse_sample(std::string_view line, OnLabel on_label = {}) {
+// exemplar.
+[[nodiscard]] inline Sample parse_sample(std::string_view line) noexcept {
   LineReader reader(line);
   reader.skip_blanks();
   Sample sample{.name = reader.take_name()};
   const bool touches = !reader.next_is(' ') && !reader.next_is('\t');
   reader.skip_blanks();
   if (reader.next_is('{')) {
-    if (!reader.take_labels(sample.name, on_label)) return {};
+    if (!reader.take_labels(sample)) return {};
   } else if (touches) {
     return {};  // "name-1": the name did not end where the number begins
   }
@@ -229,10 +238,9 @@ template <class OnLabel = IgnoreLabels>
   sample.value = *value;
   if (!reader.done() && !reader.next_is('#') && !reader.take_number()) return {};
   if (reader.take('#')) {
-    std::string_view none = "exemplar";
-    IgnoreLabels ignore;
+    Sample exemplar{.name = "exemplar"};
     reader.skip_blanks();
-    if (!reader.take_labels(none, ignore) || !reader.take_number()) return {};
+    if (!reader.take_labels(exemplar) || !reader.take_number()) return {};
     if (!reader.done() && !reader.take_number()) return {};
   }
   if (!reader.done()) return {};
