@@ -3,10 +3,11 @@
 // What a policy must be able to do: the five concepts that Router<> is composed of, each with its
 // laws.
 //
-// A model of a concept is any movable class with these members; testing/laws.hpp runs the laws on
-// yours. Members marked noexcept must be so: routing never fails half-way. No policy is ever called
-// under a lock of ours, so one may lock, log or call Python. A policy that several threads use
-// through one router must be thread-safe; the stateless ones are.
+// A model of a concept is any class with these members that a router can take by value (not
+// std::movable, which made a twelfth of what the library adds to a build); testing/laws.hpp runs
+// the laws on yours. Members marked noexcept must be so: routing never fails half-way. No policy is
+// ever called under a lock of ours, so one may lock, log or call Python. A policy that several
+// threads use through one router must be thread-safe; the stateless ones are.
 #pragma once
 
 #include <limpet/types.hpp>
@@ -29,7 +30,7 @@ namespace limpet {
 // |----------|----------------------------------------------------------|
 // | monotone | a later call in one thread never returns an earlier time |
 template <class T>
-concept Clock = std::movable<T> && requires(const T& clock) {
+concept Clock = std::is_move_constructible_v<T> && requires(const T& clock) {
   { clock.now() } noexcept -> std::same_as<Instant>;
 };
 
@@ -52,10 +53,11 @@ struct ScoreContext {
 // | ordered  | never NaN; lower is better                                      |
 // | monotone | one more turn in flight, all else equal, never lowers the score |
 template <class T>
-concept LoadScorer = std::movable<T> && requires(const T& scorer, const ReplicaLoad& load,
-                                                 const ScoreContext& context) {
-  { scorer.score(load, context) } noexcept -> std::same_as<double>;
-};
+concept LoadScorer =
+    std::is_move_constructible_v<T> &&
+    requires(const T& scorer, const ReplicaLoad& load, const ScoreContext& context) {
+      { scorer.score(load, context) } noexcept -> std::same_as<double>;
+    };
 
 // One addend of a score, for explain(). A scorer may offer `terms(load, context) -> ScoreTerms`.
 struct ScoreTerm {
@@ -137,11 +139,11 @@ class OverflowView {
 // | monotone    | a home that is overloaded is still so with one more turn in flight     |
 // | in the pool | a named target is one of view's others                                 |
 template <class T>
-concept OverflowRule =
-    std::movable<T> && requires(const T& rule, const ReplicaLoad& home, const OverflowView& view) {
-      { rule.overloaded(home) } noexcept -> std::same_as<bool>;
-      { rule.decide(view) } noexcept -> std::same_as<Verdict>;
-    };
+concept OverflowRule = std::is_move_constructible_v<T> &&
+                       requires(const T& rule, const ReplicaLoad& home, const OverflowView& view) {
+                         { rule.overloaded(home) } noexcept -> std::same_as<bool>;
+                         { rule.decide(view) } noexcept -> std::same_as<Verdict>;
+                       };
 
 // MetricsParser -----------------------------------------------------------------------------------
 
@@ -197,10 +199,10 @@ class ReadingSink {
 // | all or none | the sink is untouched unless the status is ok          |
 // | pure        | equal pages, equal readings in equal order             |
 template <class T>
-concept MetricsParser =
-    std::movable<T> && requires(const T& parser, std::string_view page, ReadingSink sink) {
-      { parser.parse(page, sink) } noexcept -> std::same_as<ParseStatus>;
-    };
+concept MetricsParser = std::is_move_constructible_v<T> &&
+                        requires(const T& parser, std::string_view page, ReadingSink sink) {
+                          { parser.parse(page, sink) } noexcept -> std::same_as<ParseStatus>;
+                        };
 
 // PinStore ----------------------------------------------------------------------------------------
 
@@ -216,13 +218,13 @@ concept MetricsParser =
 // | found             | find returns the last winner until it is unpinned, replaced,    |
 // |                   | evicted or expired                                              |
 template <class T>
-concept PinStore =
-    std::movable<T> && requires(T& store, const T& view, KeyHash key, Home home, Instant now) {
-      { view.find(key, now) } -> std::same_as<std::optional<Home>>;
-      { store.pin(key, home, now) } -> std::same_as<Home>;
-      { store.repin(key, home, home, now) } -> std::same_as<Home>;
-      { store.unpin(key, home) } -> std::same_as<bool>;
-    };
+concept PinStore = std::is_move_constructible_v<T> &&
+                   requires(T& store, const T& view, KeyHash key, Home home, Instant now) {
+                     { view.find(key, now) } -> std::same_as<std::optional<Home>>;
+                     { store.pin(key, home, now) } -> std::same_as<Home>;
+                     { store.repin(key, home, home, now) } -> std::same_as<Home>;
+                     { store.unpin(key, home) } -> std::same_as<bool>;
+                   };
 
 // What a store that also follows the turns of its conversations knows of one.
 struct Conversation {

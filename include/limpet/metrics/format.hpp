@@ -11,7 +11,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <string_view>
 
 namespace limpet {
@@ -54,6 +53,22 @@ struct EngineSeries {
   std::uint8_t preference = 0;  // the lower overrides: two names of one thing are never added up
 };
 
+// Refers to an array that outlives it, as a std::span would, whose constructor from an array brings
+// the concepts of ranges into every program.
+class SeriesList {
+ public:
+  template <std::size_t N>
+  constexpr SeriesList(const EngineSeries (&series)[N]) noexcept
+      : begin_(series), end_(series + N) {}
+
+  [[nodiscard]] constexpr const EngineSeries* begin() const noexcept { return begin_; }
+  [[nodiscard]] constexpr const EngineSeries* end() const noexcept { return end_; }
+
+ private:
+  const EngineSeries* begin_;
+  const EngineSeries* end_;
+};
+
 // A series whose labels tell the size of the KV cache: `tokens`, or else `blocks` of `block_size`.
 // The blocks are those of the whole server, printed for each of its engines.
 struct CacheSeries {
@@ -66,7 +81,7 @@ struct CacheSeries {
 // An empty name is one that the engine has no use for.
 struct EngineFormat {
   std::string_view prefix;  // "vllm" where series are named vllm:x, or vllm_x
-  std::span<const EngineSeries> series;
+  SeriesList series;
   std::string_view engine_label = {};
   std::string_view model_label = {};
   std::string_view process_start = {};  // of the page, not of an engine; overrides start_time
