@@ -303,6 +303,21 @@ TEST_CASE("a turn that goes elsewhere after all leaves no trace") {
   CHECK(table.row(a, at(0s)).spilled_in == 1);
 }
 
+TEST_CASE(
+    "a pin that another thread evicts before its begin is booked counts for nothing after it") {
+  Table table;
+  const ReplicaId a = table.fleet.add({.name = "a"});
+  const Home home = table.fleet.home_at(a);
+  table.fleet.leave(home, {.home = home, .last_active = at(1s), .turns = 1, .in_flight = 1},
+                    at(1s));
+  CHECK(table.row(a, at(1s)).pins == 0);
+  CHECK(table.fleet.pins(a) == 0);
+  table.fleet.open(home, {.before = {.home = home}}, at(1s));
+  CHECK(table.row(a, at(1s)).pins == 0);
+  table.fleet.open(home, {.before = {.home = home}}, at(1s));
+  CHECK(table.row(a, at(1s)).pins == 1);
+}
+
 TEST_CASE("a pin booked before a restart counts for nothing after it") {
   Table table;
   const ReplicaId a = table.fleet.add({.name = "a"});

@@ -200,7 +200,7 @@ class Fleet {
 
   [[nodiscard]] std::uint32_t pins(ReplicaId replica) const noexcept {
     const std::lock_guard lock(slot(replica.slot).lock);
-    return slot(replica.slot).pins;
+    return slot(replica.slot).pinned();
   }
 
   // Effects: appends every replica's row, each consistent in itself, in the order they joined, to a

@@ -163,7 +163,7 @@ inline void Fleet::close_live(Slot& row, const TurnClosed& closed, Instant now) 
   if (before.in_flight > 1) {
     change += is;
   } else {
-    if (closed.unpinned && row.pins > 0) --row.pins;
+    if (closed.unpinned) --row.pins;
     if (closed.remembered)
       change += row.live.add_idle(bucket_of(std::max(before.last_active, now)), is);
   }
@@ -182,11 +182,7 @@ inline void Fleet::transfer(Home home, const Conversation& conversation, Instant
   change += -promised;
   row->live.add(change);
   if (conversation.last_active == Instant::min()) return;  // its store only pins: nothing to count
-  if (sign > 0) {
-    ++row->pins;
-  } else if (row->pins > 0) {
-    --row->pins;
-  }
+  row->pins += sign;
 }
 
 }  // namespace limpet

@@ -254,7 +254,7 @@ void Fleet::snapshot(Instant now, auto& rows, bool counts_prefill) const {
     if (counts_prefill) out.pending_prefill_tokens = row.pending_prefill_tokens.load();
     out.live_conversations = row.live.conversations();
     out.live_tokens = row.live.tokens();
-    out.pins = row.pins;
+    out.pins = row.pinned();
     out.placed = row.counted(detail::Counter::placed);
     out.sticky = row.counted(detail::Counter::sticky);
     out.spilled_in = row.counted(detail::Counter::spilled_in);

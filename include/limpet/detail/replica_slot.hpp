@@ -77,7 +77,7 @@ struct alignas(64) ReplicaSlot {
 
   // Guarded by `lock`.
   std::uint64_t counters[8] = {};  // but for `sticky`
-  std::uint32_t pins = 0;
+  std::int32_t pins = 0;           // the end of one may be told before its begin
 
   [[nodiscard]] static constexpr std::uint32_t pack(std::uint16_t version,
                                                     ReplicaState state) noexcept {
@@ -98,6 +98,11 @@ struct alignas(64) ReplicaSlot {
 
   [[nodiscard]] std::uint64_t& counted(Counter counter) noexcept {
     return counter == Counter::sticky ? sticky : counters[static_cast<std::size_t>(counter)];
+  }
+
+  // A store that only pins tells of ends alone.
+  [[nodiscard]] std::uint32_t pinned() const noexcept {
+    return pins > 0 ? static_cast<std::uint32_t>(pins) : 0;
   }
 
   void add_turn(std::uint64_t tokens) noexcept {
