@@ -80,8 +80,8 @@ class Lease {
   };
 
   explicit Lease(const Decision& decision) noexcept : decision_(decision) {}
-  Lease(void* router, EndTurn end_turn, const Decision& decision, Booked&& booked) noexcept
-      : router_(router), end_turn_(end_turn), decision_(decision), booked_(std::move(booked)) {}
+  Lease(void* router, EndTurn end_turn, const Decision& decision, const Booked& booked) noexcept
+      : router_(router), end_turn_(end_turn), decision_(decision), booked_(booked) {}
 
   void end(End how, const Usage* usage) noexcept {
     if (router_.load(std::memory_order_relaxed) == nullptr) return;
@@ -95,7 +95,8 @@ class Lease {
                   std::memory_order_release);
     end_turn_ = other.end_turn_;
     decision_ = other.decision_;
-    booked_ = std::move(other.booked_);
+    booked_ = other.booked_;
+    other.booked_.prefill = {};
   }
 
   std::atomic<void*> router_ = nullptr;  // null once the slot is returned

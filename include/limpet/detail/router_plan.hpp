@@ -11,7 +11,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <utility>
 
 namespace limpet {
 
@@ -53,12 +52,12 @@ Lease Router<P, S, O, M, C>::commit(const Decision& planned) {
     abandon(booking, decision, now);
     return without_replica(decision, Outcome::refused);
   }
-  detail::PrefillShare prefill = prefill_at(decision.replica, decision.prompt_tokens,
-                                            booking.pinned ? &*booking.pinned : nullptr, now);
+  const detail::PrefillShare prefill = prefill_at(decision.replica, decision.prompt_tokens,
+                                                  booking.pinned ? &*booking.pinned : nullptr, now);
   if (decision.outcome != Outcome::sticky && decision.outcome != Outcome::client_pinned) {
     draws_.fetch_add(1, std::memory_order_relaxed);
   }
-  if (!follows) return leased(decision, nullptr, tokens, std::move(prefill));
+  if (!follows) return leased(decision, nullptr, tokens, prefill);
 
   // Home has restarted since the plan: the turn still goes there, but there is nothing to stick to.
   if (decision.outcome == Outcome::sticky && booking.pinned &&
@@ -73,7 +72,7 @@ Lease Router<P, S, O, M, C>::commit(const Decision& planned) {
   if (!booking.pinned) {
     decision.home = {};
     if (decision.outcome == Outcome::spilled)
-      return leased(decision, nullptr, tokens, std::move(prefill));  // its pin is gone since
+      return leased(decision, nullptr, tokens, prefill);  // its pin is gone since
     decision.home = fleet_.home_at(decision.replica);
     settled = pin_anew(decision, booking, now);
   } else if (const Home current = booking.pinned->home;
@@ -91,10 +90,10 @@ Lease Router<P, S, O, M, C>::commit(const Decision& planned) {
     decision.outcome = Outcome::spilled;
     decision.reason = Reason::committed_elsewhere;
     decision.home = booking.pinned ? booking.pinned->home : Home{};
-    if (!booking.pinned) return leased(decision, nullptr, tokens, std::move(prefill));
+    if (!booking.pinned) return leased(decision, nullptr, tokens, prefill);
     open_at(decision.home, booking, now, detail::Counter::spilled_out);
   }
-  return leased(decision, &booking, tokens, std::move(prefill));
+  return leased(decision, &booking, tokens, prefill);
 }
 
 }  // namespace limpet

@@ -13,7 +13,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <optional>
-#include <utility>
 
 namespace limpet {
 
@@ -68,8 +67,9 @@ Lease Router<P, S, O, M, C>::route(const Turn& turn) {
                     .counted_tokens = opened->counted_tokens,
                     .follows = true,
                     .ticket = opened->ticket,
-                    .prefill = std::move(prefill)});
+                    .prefill = prefill});
     }
+    prefill.drop();
   }
   return route_anywhere(
       turn, keys, {.opened = opened, .pinned = opened->before, .follows = true, .tokens = context},
@@ -108,9 +108,10 @@ Lease Router<P, S, O, M, C>::route_anywhere(const Turn& turn, const Keys& keys, 
         prefill_at(decision.replica, turn.prompt_tokens, turn.side_call ? nullptr : history, now);
     if (decision.outcome == Outcome::sticky && booking.follows && !booking.at_home) {
       const Fleet::Opening opening{*booking.opened, decision.home};
-      if (!fleet_.take(decision.replica, at_most, decision.outcome, tokens, now, &opening))
-        continue;
-      return leased(decision, &booking, tokens, std::move(prefill));
+      if (fleet_.take(decision.replica, at_most, decision.outcome, tokens, now, &opening))
+        return leased(decision, &booking, tokens, prefill);
+      prefill.drop();
+      continue;
     }
     // A conversation to be pinned counts from its slot on, since its store may take its time.
     const bool pins = booking.follows &&
@@ -119,14 +120,18 @@ Lease Router<P, S, O, M, C>::route_anywhere(const Turn& turn, const Keys& keys, 
                                   booking.opened ? booking.opened->counted_tokens : booking.tokens};
     const Fleet::Opening opening{expected, decision.home};
     const Fleet::Opening* const promise = pins ? &opening : nullptr;
-    if (!fleet_.take(decision.replica, at_most, decision.outcome, tokens, now, promise)) continue;
+    if (!fleet_.take(decision.replica, at_most, decision.outcome, tokens, now, promise)) {
+      prefill.drop();
+      continue;
+    }
     if (decision.outcome != Outcome::sticky && decision.outcome != Outcome::client_pinned) {
       draws_.fetch_add(1, std::memory_order_relaxed);
     }
-    if (!booking.follows) return leased(decision, nullptr, tokens, std::move(prefill));
+    if (!booking.follows) return leased(decision, nullptr, tokens, prefill);
     if (pins) booking.promised = {expected.counted_tokens, 1};
     if (settle(decision, booking, now) == Settled::yes)
-      return leased(decision, &booking, tokens, std::move(prefill));
+      return leased(decision, &booking, tokens, prefill);
+    prefill.drop();
     fleet_.untake(decision.replica, decision.outcome, tokens, promise);
     booking.promised = {};
   }
@@ -213,14 +218,14 @@ template <PinStore P, LoadScorer S, OverflowRule O, MetricsParser M, Clock C>
 Lease Router<P, S, O, M, C>::leased(const Decision& decision, const Booking* booking,
                                     std::uint64_t tokens, detail::PrefillShare prefill) noexcept {
   if (booking == nullptr) {
-    return Lease(this, &end_turn_of, decision, {.tokens = tokens, .prefill = std::move(prefill)});
+    return Lease(this, &end_turn_of, decision, {.tokens = tokens, .prefill = prefill});
   }
   return Lease(this, &end_turn_of, decision,
                {.tokens = tokens,
                 .counted_tokens = booking->opened->counted_tokens,
                 .follows = true,
                 .ticket = booking->opened->ticket,
-                .prefill = std::move(prefill)});
+                .prefill = prefill});
 }
 
 template <PinStore P, LoadScorer S, OverflowRule O, MetricsParser M, Clock C>
