@@ -179,7 +179,8 @@ struct ReplicaLoad {
   std::uint32_t in_flight = 0;         // leases alive
   std::uint64_t in_flight_tokens = 0;  // sum of the context of those turns, as far as it is known
   // Of their prompts, what it presumably still has to read: of each turn before its first byte what
-  // is not in its cache. 0 where no policy of the router has needs_prefill.
+  // is not in its cache. Counted where a scorer or overflow rule of the router says `static constexpr
+  // bool needs_prefill = true`, which also tells it what of the turn at hand is not cached; else 0.
   std::uint64_t pending_prefill_tokens = 0;
   std::uint32_t live_conversations = 0;    // with a turn in flight, or one that ended lately
   std::uint64_t live_tokens = 0;           // their contexts together: the working set
