@@ -8,6 +8,7 @@
 #pragma once
 
 #include <limpet/concepts.hpp>
+#include <limpet/detail/shared_atomic.hpp>
 #include <limpet/types.hpp>
 
 #include <atomic>
@@ -15,7 +16,6 @@
 #include <chrono>
 #include <cstdint>
 #include <ctime>
-#include <memory>
 
 namespace limpet {
 
@@ -35,8 +35,7 @@ struct SteadyClock {
 // Copies share one time: hand a copy to the router, keep one to move it.
 class ManualClock {
  public:
-  explicit ManualClock(Instant start = Instant{})
-      : ticks_(std::make_shared<std::atomic<std::int64_t>>(start.time_since_epoch().count())) {}
+  explicit ManualClock(Instant start = Instant{}) : ticks_(start.time_since_epoch().count()) {}
 
   [[nodiscard]] Instant now() const noexcept {
     return Instant{Duration{ticks_->load(std::memory_order_relaxed)}};
@@ -58,7 +57,7 @@ class ManualClock {
   }
 
  private:
-  std::shared_ptr<std::atomic<std::int64_t>> ticks_;
+  detail::SharedAtomic<std::int64_t> ticks_;
 };
 
 static_assert(Clock<SteadyClock>);

@@ -9,18 +9,17 @@
 #pragma once
 
 #include <limpet/concepts.hpp>
+#include <limpet/detail/shared_atomic.hpp>
 #include <limpet/overflow/spill_above.hpp>
 
 #include <atomic>
 #include <cstdint>
-#include <memory>
 
 namespace limpet {
 
 class AdjustableSpill {
  public:
-  explicit AdjustableSpill(std::uint32_t threshold = 0)
-      : threshold_(std::make_shared<std::atomic<std::uint32_t>>(threshold)) {}
+  explicit AdjustableSpill(std::uint32_t threshold = 0) : threshold_(threshold) {}
 
   // Turns in flight on one replica; 0: auto_threshold of that replica.
   [[nodiscard]] std::uint32_t threshold() const noexcept {
@@ -37,7 +36,7 @@ class AdjustableSpill {
   [[nodiscard]] Verdict decide(const OverflowView&) const noexcept { return Verdict::spill; }
 
  private:
-  std::shared_ptr<std::atomic<std::uint32_t>> threshold_;
+  detail::SharedAtomic<std::uint32_t> threshold_;
 };
 
 static_assert(OverflowRule<AdjustableSpill>);
