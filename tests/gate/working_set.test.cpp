@@ -129,27 +129,73 @@ TEST_CASE("one that pauses for longer than its grace makes way, told by tick() a
   CHECK(again.state() == TicketState::waiting);
 }
 
-TEST_CASE("after max_wait the one that has stayed longest makes way at its turn's end") {
-  Pool pool(1, 30'000, {.max_wait = 20s, .min_turns = 2});
-  std::map<std::string, GateTicket> in;
-  for (const char* key : {"a", "b", "c"}) {
-    in[key] = pool.enter(key);
-    pool.clock.advance(1s);
+namespace {
+
+// Three inside who fill the cache, each with its first turn in flight.
+struct FullPool : Pool {
+  explicit FullPool(GateOptions options) : Pool(1, 30'000, options) {
+    for (const char* key : {"a", "b", "c"}) {
+      in[key] = enter(key);
+      clock.advance(1s);
+    }
   }
-  GateTicket waits = pool.enter("d");
-  const auto turn = [&](const char* key) {
-    pool.gate.leave(std::move(in[key]), usage(10'000));
-    in[key] = pool.enter(key);
+
+  // The turn ends and the next one comes at once.
+  TicketState turn(const char* key) {
+    gate.leave(std::move(in[key]), usage(10'000));
+    in[key] = enter(key);
     return in[key].state();
-  };
-  for (const char* key : {"a", "b", "c"}) CHECK(turn(key) == TicketState::admitted);
+  }
+
+  std::map<std::string, GateTicket> in;
+};
+
+}  // namespace
+
+TEST_CASE("after max_wait whoever has had min_turns and ends a turn first makes way") {
+  FullPool pool({.max_wait = 20s, .min_turns = 2});
+  GateTicket waits = pool.enter("d");
+  for (const char* key : {"a", "b"}) CHECK(pool.turn(key) == TicketState::admitted);
   pool.clock.advance(20s);
   pool.gate.tick();
-  CHECK(waits.state() == TicketState::waiting);  // nobody's turn is cut short
-  CHECK(turn("c") == TicketState::admitted);     // not the one to go
-  CHECK(turn("a") == TicketState::waiting);
+  CHECK(waits.state() == TicketState::waiting);    // nobody's turn is cut short
+  CHECK(pool.turn("c") == TicketState::admitted);  // its first turn
+  CHECK(pool.turn("b") == TicketState::waiting);   // not the one that has stayed longest
   CHECK(waits.state() == TicketState::admitted);
-  CHECK(turn("b") == TicketState::admitted);  // one was enough
+  CHECK(pool.turn("a") == TicketState::admitted);  // one was enough
+}
+
+TEST_CASE("where one that leaves is not enough, those who have stayed longest make way") {
+  FullPool pool({.max_wait = 20s, .min_turns = 1});
+  GateTicket waits = pool.enter("d", 20'000);
+  pool.clock.advance(20s);
+  pool.gate.tick();
+  CHECK(pool.turn("c") == TicketState::admitted);
+  CHECK(pool.turn("a") == TicketState::waiting);
+  CHECK(waits.state() == TicketState::waiting);
+  CHECK(pool.turn("b") == TicketState::waiting);
+  CHECK(waits.state() == TicketState::admitted);
+}
+
+TEST_CASE("nobody makes way twice as long as the last that came in took to be read") {
+  FullPool pool({.max_wait = 60s, .min_turns = 1});
+  // First turns of 13, 12 and 11 s, later ones of 8 s: a mean of 12.8 s against 8, so 9.6 s.
+  pool.clock.advance(10s);
+  for (const char* key : {"a", "b", "c"}) CHECK(pool.turn(key) == TicketState::admitted);
+  GateTicket first = pool.enter("d");
+  GateTicket second = pool.enter("e");
+  for (int round = 0; round < 7; ++round) {
+    pool.clock.advance(8s);
+    for (const char* key : {"a", "b", "c"}) CHECK(pool.turn(key) == TicketState::admitted);
+  }
+  pool.clock.advance(8s);
+  CHECK(pool.turn("a") == TicketState::waiting);
+  CHECK(first.state() == TicketState::admitted);
+  pool.clock.advance(5s);
+  CHECK(pool.turn("b") == TicketState::admitted);  // d has hardly been read
+  pool.clock.advance(5s);
+  CHECK(pool.turn("c") == TicketState::waiting);
+  CHECK(second.state() == TicketState::admitted);
 }
 
 TEST_CASE("a smaller one may pass the first of the queue until that has waited max_wait") {

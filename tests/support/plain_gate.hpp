@@ -43,6 +43,7 @@ class PlainGate {
     unsigned in_flight;
     unsigned turns;
     long since;
+    long busy_since;
     long idle_since;
     std::uint64_t stay;
     bool yields;
@@ -85,12 +86,14 @@ class PlainGate {
     return begin(turn.id, *one, now);
   }
 
-  std::optional<In> admit(const Waits& turn, int preferred, long now) {
+  std::optional<In> admit(const Waits& turn, int preferred, long now, bool urgent = false) {
     if (Inside* one = find(turn.key)) return begin(turn.id, *one, now);
     const double need = need_of(turn.prompt);
-    const int where = room_for(need, preferred, now);
+    const int where = room_for(need, preferred, now, urgent);
     if (where < 0) return std::nullopt;
-    inside.push_back({turn.key, where, 0, need, 0, 0, now, now, ++stays_begun, false});
+    inside.push_back({turn.key, where, 0, need, 0, 0, now, now, now, ++stays_begun, false});
+    last_in.resize(replicas.size(), 0);
+    last_in[static_cast<std::size_t>(where)] = now;
     return begin(turn.id, inside.back(), now);
   }
 
@@ -124,6 +127,10 @@ class PlainGate {
         one->counts_for = own(one->context);
       }
     }
+    if (one != nullptr && answer >= 0 && one->in_flight == 1) {
+      const double took = static_cast<double>(now - one->busy_since) * 1e6;
+      follow(one->turns == 1 ? mean_first_turn : mean_later_turn, took);
+    }
     if (one == nullptr || --one->in_flight > 0) return;
     one->idle_since = now;
     idle_order.push_back(key);
@@ -136,8 +143,9 @@ class PlainGate {
       std::size_t i = 0;
       auto got = admit(queue[0], queue[0].home, now);
       if (!got && !may_overtake(now)) {
-        make_way(now);
-        got = admit(queue[0], queue[0].home, now);
+        got = admit(queue[0], queue[0].home, now, true);
+        if (!got) make_way(now);
+        if (!got) got = admit(queue[0], queue[0].home, now, true);
         if (!got) return in;
       }
       while (!got && ++i < queue.size()) got = admit(queue[i], queue[i].home, now);
@@ -239,6 +247,7 @@ class PlainGate {
   In begin(std::uint64_t id, Inside& one, long now) {
     if (one.in_flight++ == 0) {
       std::erase(idle_order, one.key);
+      one.busy_since = now;
       if (one.turns > 0) learn_pause(now - one.idle_since);
     }
     ++one.turns;
@@ -255,26 +264,38 @@ class PlainGate {
     grace = std::min(o.grace, ninth + ninth / 2 + 100);
   }
 
-  bool may_go(const Inside& one, long now) const {
-    return one.in_flight == 0 && (one.yields || now - one.idle_since >= grace);
+  // ms; the means are in ns
+  double respite() const {
+    if (mean_first_turn == 0 || mean_later_turn == 0) return 0;
+    const double twice = std::floor(2 * std::max(0.0, mean_first_turn - mean_later_turn)) / 1e6;
+    return std::min(twice, static_cast<double>(o.max_wait) / 5);
+  }
+
+  bool may_go(const Inside& one, long now, bool urgent) const {
+    if (one.in_flight > 0) return false;
+    if (one.yields || now - one.idle_since >= grace) return true;
+    const auto since_last =
+        static_cast<double>(now - last_in[static_cast<std::size_t>(one.replica)]);
+    return urgent && one.turns >= o.min_turns && since_last >= respite();
   }
 
   std::optional<std::vector<std::uint64_t>> idle_to_free(int replica, double need, long now,
-                                                         std::uint64_t spared, double growth = 0) {
+                                                         std::uint64_t spared, double growth = 0,
+                                                         bool urgent = false) {
     std::vector<std::uint64_t> gone;
     for (const std::uint64_t key : idle_order) {
       const Inside& one = *find(key);
-      if (one.replica != replica || key == spared || !may_go(one, now)) continue;
+      if (one.replica != replica || key == spared || !may_go(one, now, urgent)) continue;
       gone.push_back(key);
       if (fits(replica, need, gone, growth)) return gone;
     }
     return std::nullopt;
   }
 
-  int room_for(double need, int preferred, long now) {
+  int room_for(double need, int preferred, long now, bool urgent) {
     if (preferred >= 0 && replicas[static_cast<std::size_t>(preferred)].serves) {
       if (fits(preferred, need, {}, growth_kept())) return preferred;
-      if (const auto gone = idle_to_free(preferred, need, now, 0, growth_kept())) {
+      if (const auto gone = idle_to_free(preferred, need, now, 0, growth_kept(), urgent)) {
         remove(*gone);
         return preferred;
       }
@@ -293,7 +314,8 @@ class PlainGate {
     std::vector<std::uint64_t> looked_at;
     for (const std::uint64_t key : std::vector<std::uint64_t>(idle_order)) {
       const Inside one = *find(key);
-      if (!replicas[static_cast<std::size_t>(one.replica)].takes_new || !may_go(one, now)) continue;
+      if (!replicas[static_cast<std::size_t>(one.replica)].takes_new || !may_go(one, now, urgent))
+        continue;
       looked_at.push_back(key);
       std::vector<std::uint64_t> gone;
       for (const std::uint64_t other : looked_at) {
@@ -318,9 +340,11 @@ class PlainGate {
   bool make_way_for(double need) {
     std::vector<Inside*> by_age;
     for (Inside& one : inside) {
-      if (!one.yields && one.turns >= o.min_turns &&
-          replicas[static_cast<std::size_t>(one.replica)].takes_new)
-        by_age.push_back(&one);
+      if (one.yields || one.turns < o.min_turns ||
+          !replicas[static_cast<std::size_t>(one.replica)].takes_new)
+        continue;
+      if (fits(one.replica, need, {one.key}, growth_kept())) return true;
+      by_age.push_back(&one);
     }
     std::sort(by_age.begin(), by_age.end(), [](const Inside* a, const Inside* b) {
       return std::tuple(a->since, a->key) < std::tuple(b->since, b->key);
@@ -341,6 +365,9 @@ class PlainGate {
   double mean_context = 0;
   double mean_answer = 0;
   double mean_growth = 0;
+  double mean_first_turn = 0;  // of a stay, ns, as the next
+  double mean_later_turn = 0;
+  std::vector<long> last_in;  // when somebody came in last, of each replica
   std::uint64_t stays_begun = 0;
   std::vector<long> pauses;
 };

@@ -22,9 +22,9 @@ struct GateOptions {
   // since what is cached and not held by a running turn goes first when space runs out.
   double theta = 0.95;
 
-  // The wait to aim at. For each who has waited that long, those who have stayed longest make way at
-  // their turns' ends, and nobody who came later gets in first. Long: more output, for a longer wait
-  // of those who wait. Short: the reverse. With too many conversations for it nobody can keep it.
+  // The wait to aim at. For each who has waited that long whoever ends a turn first makes way, and
+  // nobody who came later gets in first. Long: more output, for a longer wait of those who wait.
+  // Short: the reverse. With too many conversations for it nobody can keep it.
   Duration max_wait = std::chrono::seconds(60);
 
   // Turns that a conversation can count on in one stay, >= 1: nobody makes way before, and while

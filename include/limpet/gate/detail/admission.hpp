@@ -5,10 +5,10 @@
 //
 // A conversation that is inside passes at once. Another comes in where it fits, past idle ones whose
 // grace is over if need be; else it waits in one queue for the whole pool. A smaller one may come in
-// before the first of the queue until that has waited max_wait; from then on nobody may, and for
-// each who has waited so long those who have stayed longest make way, once they have had min_turns,
-// at their turns' ends. Costs: O(1) for a turn from inside; else a scan of replicas, of those idle
-// and of those who wait. Not thread-safe: the gate locks.
+// before the first of the queue until that has waited max_wait; from then on nobody may, and whoever
+// has had min_turns and ends a turn makes way for it, one at a time on each replica; where one is
+// not enough, those who have stayed longest. Costs: O(1) for a turn from inside; else a scan of
+// replicas, of those idle and of those who wait. Not thread-safe: the gate locks.
 #pragma once
 
 #include <limpet/gate/detail/places.hpp>
@@ -79,10 +79,7 @@ class Admission {
   [[nodiscard]] std::optional<Admitted> admit(const Waiter& turn, ReplicaId preferred,
                                               Instant now) {
     if (Resident* const inside = places_.find(turn.key)) return begin(turn, *inside, now);
-    const Need need = need_of(turn);
-    const auto replica = places_.room_for(need, preferred, turn.exclude, now);
-    if (!replica) return std::nullopt;
-    return begin(turn, places_.admit(turn.key, *replica, need.tokens, now), now);
+    return come_in(turn, need_of(turn), preferred, now);
   }
 
   // Whether a turn that has just come may be let in before those who wait.
@@ -122,6 +119,8 @@ class Admission {
       if (same) told(*resident, *usage, before);
     }
     if (!same) return;
+    if (usage && resident->in_flight == 1)
+      places_.learnt().learn_turn(now - resident->busy_since, resident->turns == 1);
     places_.end_turn(key, *resident, now);
     if (resident->in_flight > 0) return;
     const Place& place = places_.at(resident->replica);
@@ -137,8 +136,13 @@ class Admission {
       auto next = queue_.begin();
       auto let_in = admit(*next, next->home, now);
       if (!let_in && now >= urgent_from()) {
-        make_way(now);
-        let_in = admit(*next, next->home, now);
+        Need urgent = need_of(*next);
+        urgent.urgent = true;
+        let_in = come_in(*next, urgent, next->home, now);
+        if (!let_in) {
+          make_way(now);
+          let_in = come_in(*next, urgent, next->home, now);
+        }
         if (!let_in) return;
       }
       while (!let_in && ++next != queue_.end()) let_in = admit(*next, next->home, now);
@@ -177,11 +181,9 @@ class Admission {
     };
     consider(urgent_from());
     if (options_.deadline > Duration::zero()) consider(queue_.front().since + options_.deadline);
-    for (const KeyHash key : places_.idle()) {
-      const Instant over = places_.residents().at(key).idle_since + places_.learnt().grace();
-      consider(over);
-      if (over > now) break;  // the others have been idle for less
-    }
+    const Need need{.urgent = now >= urgent_from()};
+    for (const KeyHash key : places_.idle())
+      consider(places_.may_go_from(places_.residents().at(key), need));
     return at;
   }
 
@@ -198,12 +200,19 @@ class Admission {
     return {places_.learnt().need_of(turn.prompt_tokens), turns * places_.learnt().growth()};
   }
 
+  [[nodiscard]] std::optional<Admitted> come_in(const Waiter& turn, Need need, ReplicaId preferred,
+                                                Instant now) {
+    const auto replica = places_.room_for(need, preferred, turn.exclude, now);
+    if (!replica) return std::nullopt;
+    return begin(turn, places_.admit(turn.key, *replica, need.tokens, now), now);
+  }
+
   [[nodiscard]] Admitted begin(const Waiter& turn, Resident& resident, Instant now) noexcept {
     places_.begin_turn(resident, now);
     return {turn.id, resident.replica, resident.stay};
   }
 
-  // Everyone who has waited max_wait gets residents to make way, at their turns' ends at the latest.
+  // For each who has waited max_wait, where one that leaves is not enough, several are told to yield.
   void make_way(Instant now) {
     const bool in_vain = std::none_of(places_.residents().begin(), places_.residents().end(),
                                       [](const auto& resident) { return resident.second.yields; });
@@ -214,14 +223,16 @@ class Admission {
     }
   }
 
-  // Those who have stayed longest, on the first replica where that is enough. Returns: whether there
-  // is one.
+  // Nobody, where one is enough: whoever ends a turn first makes way. Else those who have stayed
+  // longest, on the first replica where they are enough. Returns: whether there is one.
   bool make_way_for(const Waiter& turn) {
     const Need need = need_of(turn);
     std::vector<std::pair<Instant, KeyHash>> by_age;
     for (const auto& [key, resident] : places_.residents()) {
-      if (resident.yields || resident.turns < options_.min_turns) continue;
-      if (places_.at(resident.replica).takes_new) by_age.emplace_back(resident.since, key);
+      const Place& place = places_.at(resident.replica);
+      if (!place.takes_new || resident.yields || resident.turns < options_.min_turns) continue;
+      if (places_.fits(place, need, {resident.reserved, 1})) return true;
+      by_age.emplace_back(resident.since, key);
     }
     std::sort(by_age.begin(), by_age.end(), [](const auto& a, const auto& b) {
       return std::tuple(a.first, a.second.hi, a.second.lo) <

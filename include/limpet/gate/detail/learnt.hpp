@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Learnt: what the gate learns of a pool by what its engines say: how large contexts and answers
-// are, what all prompts share, how long conversations pause.
+// are, what all prompts share, how long reading and pauses take.
 //
 // Slow means, and quantiles of the last few; O(1) a turn but for a sort of 16 or 64 numbers now and
 // then. Not thread-safe: the gate locks.
@@ -53,13 +53,19 @@ class Learnt {
     return static_cast<std::uint64_t>(growth_);
   }
 
+  // How long nobody has to make way on a replica after one has come in there: twice what a history
+  // takes to be read (a stay's first turn against the others), so that at least half of its time is
+  // left to those inside; at most a fifth of max_wait, or that could not be kept.
+  [[nodiscard]] Duration respite() const noexcept {
+    if (first_turn_ == 0.0 || later_turn_ == 0.0) return {};
+    const double reading = std::max(0.0, first_turn_ - later_turn_);
+    return std::min(Duration(static_cast<Duration::rep>(2.0 * reading)), options_.max_wait / 5);
+  }
+
   // Learns from what the engine said of a turn; `before` is the conversation's context until then,
   // 0 where that is not known; `first_ever`: nobody had seen the conversation.
   void learn(const Usage& usage, std::uint64_t before, bool first_ever) {
     if (usage.prompt_tokens == 0) return;
-    const auto follow = [](double& mean, double value) {
-      mean += mean == 0.0 ? value : (value - mean) / 16.0;
-    };
     const std::uint64_t context = usage.prompt_tokens + usage.completion_tokens;
     follow(context_, static_cast<double>(context));
     follow(answer_, static_cast<double>(usage.completion_tokens));
@@ -73,6 +79,10 @@ class Learnt {
     }
   }
 
+  void learn_turn(Duration took, bool first_of_stay) noexcept {
+    follow(first_of_stay ? first_turn_ : later_turn_, static_cast<double>(took.count()));
+  }
+
   void learn_pause(Duration pause) {
     pauses_[pauses_seen_++ % pauses_.size()] = pause;
     if (pauses_seen_ % 16 != 0) return;
@@ -84,6 +94,10 @@ class Learnt {
   }
 
  private:
+  static void follow(double& mean, double value) noexcept {
+    mean += mean == 0.0 ? value : (value - mean) / 16.0;
+  }
+
   [[nodiscard]] static std::ptrdiff_t known(std::size_t seen, std::size_t kept) noexcept {
     return static_cast<std::ptrdiff_t>(std::min(seen, kept));
   }
@@ -95,6 +109,8 @@ class Learnt {
   double context_ = 0;  // tokens, a slow mean of what the engines told, as the next two
   double answer_ = 0;
   double growth_ = 0;
+  double first_turn_ = 0;  // ns, as the next
+  double later_turn_ = 0;
   std::uint64_t learnt_shared_ = 0;
   std::array<std::uint64_t, 16> reused_{};  // tokens, of the last first turns
   std::size_t reused_next_ = 0;

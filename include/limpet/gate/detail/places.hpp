@@ -34,6 +34,7 @@ struct Place {  // one replica
   double theta = 0;
   std::uint64_t used = 0;  // tokens of its residents, without the shared prefix
   std::uint32_t residents = 0;
+  Instant entered{};           // when the last one came in
   std::uint64_t reusable = 0;  // tokens, since theta was last set, as the next
   std::uint64_t lost = 0;      // of those, read again
   std::uint32_t judged = 0;    // turns
@@ -47,7 +48,8 @@ struct Resident {
   std::uint32_t in_flight = 0;
   std::uint32_t turns = 0;  // begun in this stay
   Instant since{};          // of this stay
-  Instant idle_since{};     // meaningful without a turn in flight
+  Instant busy_since{};     // meaningful with a turn in flight
+  Instant idle_since{};     // meaningful without one
   std::uint64_t stay = 0;   // number of this stay: what ended in an earlier one is not counted here
   bool yields = false;      // makes way once its turn has ended, if that lets another in
   std::list<KeyHash>::iterator idle{};
@@ -56,8 +58,8 @@ struct Resident {
 // What a conversation asks for.
 struct Need {
   std::uint64_t tokens = 0;
-  std::uint64_t growth =
-      0;  // tokens to be kept free for each that is then there, this one included
+  std::uint64_t growth = 0;  // tokens, kept free for each that is then there, this one too
+  bool urgent = false;       // has waited max_wait: those who have had min_turns make way
 };
 
 struct Freed {
@@ -145,12 +147,14 @@ class Places {
     Place& place = at(replica);
     place.used += need;
     ++place.residents;
+    place.entered = now;
     return resident;
   }
 
   void begin_turn(Resident& resident, Instant now) noexcept {
     if (resident.in_flight++ == 0) {
       idle_.erase(resident.idle);
+      resident.busy_since = now;
       if (resident.turns > 0) learnt_.learn_pause(now - resident.idle_since);
     }
     ++resident.turns;
@@ -183,9 +187,18 @@ class Places {
 
   // Room ------------------------------------------------------------------------------------------
 
+  // When a resident between two turns may be let go for `need`. For an urgent one that is not before
+  // the respite after the last that came in there: two histories read side by side are both late.
+  [[nodiscard]] Instant may_go_from(const Resident& resident, Need need) const noexcept {
+    if (resident.yields) return resident.idle_since;
+    const bool never = learnt_.grace() > Instant::max() - resident.idle_since;
+    const Instant paused = never ? Instant::max() : resident.idle_since + learnt_.grace();
+    if (!need.urgent || resident.turns < options_.min_turns) return paused;
+    return std::min(paused, places_[resident.replica.slot].entered + learnt_.respite());
+  }
+
   // Where `need` fits: outright on the preferred replica, on it in place of idle ones, outright on
-  // the emptiest, or wherever the longest idle make room first.
-  // None of `excluded`.
+  // the emptiest, or wherever the longest idle make room first. None of `excluded`.
   [[nodiscard]] std::optional<ReplicaId> room_for(Need need, ReplicaId preferred,
                                                   const std::vector<ReplicaId>& excluded,
                                                   Instant now) {
@@ -216,7 +229,8 @@ class Places {
     std::vector<KeyHash> gone;
     for (const KeyHash key : idle_) {
       const Resident& resident = *find(key);
-      if (resident.replica != place.replica || key == spared || !may_go(resident, now)) continue;
+      if (resident.replica != place.replica || key == spared || now < may_go_from(resident, need))
+        continue;
       freed.tokens += resident.reserved;
       ++freed.residents;
       gone.push_back(key);
@@ -256,17 +270,13 @@ class Places {
   }
 
  private:
-  [[nodiscard]] bool may_go(const Resident& resident, Instant now) const noexcept {
-    return resident.yields || now - resident.idle_since >= learnt_.grace();
-  }
-
   template <class Barred>
   [[nodiscard]] std::optional<ReplicaId> evict_longest_idle(Need need, Instant now, Barred barred) {
     std::unordered_map<std::uint16_t, Freed> freed;
     for (const KeyHash key : idle_) {
       const Resident& resident = *find(key);
       Place& place = at(resident.replica);
-      if (!place.takes_new || barred(place.replica) || !may_go(resident, now)) continue;
+      if (!place.takes_new || barred(place.replica) || now < may_go_from(resident, need)) continue;
       Freed& here = freed[place.replica.slot];
       here.tokens += resident.reserved;
       ++here.residents;
