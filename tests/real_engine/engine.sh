@@ -7,10 +7,14 @@
 #   engine.sh start FOLDER PORT CORES [OPTIONS]    waits until it answers; prints its process group
 #   engine.sh stop GROUP                           ends it whole: front end, engine cores, workers
 #
+# Without AVX-512 the model is smaller and in float32, since vLLM has no fast bfloat16 there.
+#
 # Two servers: `start F 18101 0` and `start F 18102 1`. Two ranks behind one port:
 # `start F 18101 '0|1' --data-parallel-size 2 --api-server-count 1`. Each rank caches 32,000 tokens.
 set -euo pipefail
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
+width=1536 dtype=auto
+if ! grep -q avx512 /proc/cpuinfo; then width=768 dtype=float32; fi
 
 install() {
   local folder=$1 site
@@ -25,7 +29,7 @@ install() {
   mkdir -p "$site/vllm-0.32.0+cpu.dist-info"
   printf 'Metadata-Version: 2.1\nName: vllm\nVersion: 0.32.0+cpu\n' \
     >"$site/vllm-0.32.0+cpu.dist-info/METADATA"
-  "$folder/venv/bin/python" "$here/make_model.py" "$folder/model"
+  "$folder/venv/bin/python" "$here/make_model.py" "$folder/model" "$width"
   touch "$folder/ready"
 }
 
@@ -37,7 +41,7 @@ start() {
   export VLLM_CPU_KVCACHE_SPACE=1 VLLM_CPU_OMP_THREADS_BIND=$cores
   setsid "$folder/venv/bin/vllm" serve "$folder/model" --served-model-name tiny \
     --host 127.0.0.1 --port "$port" --enforce-eager --enable-prefix-caching \
-    --enable-prompt-tokens-details --max-num-seqs 32 --max-model-len 16384 \
+    --enable-prompt-tokens-details --max-num-seqs 32 --max-model-len 16384 --dtype "$dtype" \
     --block-size 32 --num-gpu-blocks-override 1000 "$@" >"$log" 2>&1 </dev/null &
   group=$!
   for ((i = 0; i < 1200; i++)); do

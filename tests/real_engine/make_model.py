@@ -2,7 +2,7 @@
 """A small random model that vLLM can serve without a download: Qwen3, 82M weights, and a byte-level
 tokenizer trained on Python's own library. Wide and shallow, because decoding time follows depth.
 
-    make_model.py FOLDER
+    make_model.py FOLDER [WIDTH]     WIDTH: 1536 by default; 768 has 24M weights
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CHAT_TEMPLATE = (
 )
 
 
-def main(folder: str) -> None:
+def main(folder: str, width: int = 1536) -> None:
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -49,11 +49,11 @@ def main(folder: str) -> None:
     torch.manual_seed(0)
     config = Qwen3Config(
         vocab_size=VOCABULARY,
-        hidden_size=1536,
-        intermediate_size=6144,
+        hidden_size=width,
+        intermediate_size=4 * width,
         num_hidden_layers=2,
-        num_attention_heads=12,
-        num_key_value_heads=4,
+        num_attention_heads=width // 128,
+        num_key_value_heads=width // 384,
         head_dim=128,
         max_position_embeddings=32768,
         tie_word_embeddings=True,
@@ -64,4 +64,4 @@ def main(folder: str) -> None:
     Qwen3ForCausalLM(config).to(torch.bfloat16).save_pretrained(folder)
 
 
-main(sys.argv[1])
+main(sys.argv[1], *map(int, sys.argv[2:3]))
