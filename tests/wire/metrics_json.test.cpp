@@ -133,6 +133,7 @@ TEST_CASE("other texts are malformed") {
     CAPTURE(page);
     CHECK(parse(loads(), page).status == ParseStatus::malformed);
   }
+  CHECK(parse(loads(), std::string_view()).status == ParseStatus::malformed);
   const std::string deep(100'000, '[');
   CHECK(parse(loads(), deep).status == ParseStatus::malformed);
 }

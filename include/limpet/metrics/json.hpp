@@ -164,6 +164,7 @@ class JsonMetrics {
   }
 
   [[nodiscard]] ParseStatus gather(std::string_view page, std::vector<Reading>& readings) const {
+    if (page.empty()) return ParseStatus::malformed;  // simdjson would copy from its null pointer
     simdjson::dom::parser parser;
     Element document;
     const auto error = parser.parse(page.data(), page.size()).get(document);
