@@ -927,3 +927,40 @@ TEST_CASE("counts of a store of four primitives return to nothing") {
     CHECK(pool.row(i).pins == 0);  // which such a store does not tell, moves or not
   }
 }
+
+namespace {
+
+// Another thread is quicker: the first repin finds the pin at `elsewhere`.
+struct LosesTheRace : FourPrimitives {
+  inline static Home elsewhere{};
+
+  Home repin(KeyHash key, Home expected, Home desired, Instant now) {
+    if (elsewhere.replica)
+      FourPrimitives::repin(key, expected, std::exchange(elsewhere, Home{}), now);
+    return FourPrimitives::repin(key, expected, desired, now);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a turn that loses the race for its pin counts once, at the winner's replica") {
+  SmallPool<SpillAbove, LosesTheRace> pool(3);
+  const ReplicaId home = pool.router.route("c").replica();
+  pool.router.set_down(home);
+  const ReplicaId next = pool.router.plan("c").replica;
+  for (const ReplicaId id : pool.id) {
+    if (id != home && id != next) LosesTheRace::elsewhere = {id, 0};
+  }
+  const ReplicaId winner = LosesTheRace::elsewhere.replica;
+  Lease lease = pool.router.route("c");
+  CHECK(lease.replica() == winner);
+  pool.router.set_up(home);
+  for (std::size_t i = 0; i < 3; ++i)
+    CHECK(pool.row(i).live_conversations == (pool.id[i] == winner ? 1 : 0));
+  lease.finish();
+  for (std::size_t i = 0; i < 3; ++i) {
+    CHECK(pool.row(i).live_conversations == 0);
+    CHECK(pool.row(i).live_tokens == 0);
+  }
+  CHECK(pool.router.route("c").replica() == winner);
+}

@@ -172,6 +172,11 @@ auto Router<P, S, O, M, C>::settle(Decision& decision, Booking& booking, Instant
     fleet_.enter(decision.home, *conversation, now, booking.promised);
     return Settled::yes;
   }
+  if (!booking.opened->ticket.has_value()) {
+    // A store that only pins does not move the turn along with its conversation: begin anew.
+    fleet_.leave(left, detail::bare_conversation(left, 1, booking.opened->counted_tokens), now);
+    booking.at_home = false;
+  }
   booking.pinned = detail::peek(pins_, decision.key, now);
   if (!booking.pinned) {
     booking.opened.reset();  // evicted meanwhile, and its turns forgotten with it
