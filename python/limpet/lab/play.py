@@ -45,9 +45,8 @@ async def play(
     console: Console,
     save: Callable[[Comparison], None],
 ) -> Comparison:
-    """Plays the plan with a progress bar, or a line a run where there is no terminal; `save` is
-    called after every run, so that an interrupted comparison keeps what it has. Throws
-    LadderError."""
+    """Plays the plan with a progress bar; `save` is called after every run, so that an interrupted
+    comparison keeps what it has. Throws LadderError."""
     runs = plan.runs()
     columns = (
         TextColumn("{task.description}"),
@@ -72,8 +71,6 @@ async def play(
                 round_, sessions, mode = runs[done]
                 said = f"round {round_ + 1}, {sessions} sessions, {mode}"
             progress.update(task, description=said, completed=done)
-            if not console.is_terminal:  # where a bar is drawn at its end only
-                console.print(f"run {done}/{len(runs)}: {said}", highlight=False)
 
         ladder.on_turn = seen
         announce(0)
