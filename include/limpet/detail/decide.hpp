@@ -131,10 +131,7 @@ class Decider {
       }
     }
     return chosen(decision, Outcome::placed, pinned ? Reason::stale_pin : Reason::no_pin,
-                  best(all(), decision.key,
-                       parent   ? &*parent
-                       : pinned ? &*pinned
-                                : nullptr));
+                  best(all(), decision.key, history_of(parent, pinned)));
   }
 
   [[nodiscard]] Candidates all() const noexcept {

@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 
 namespace limpet::detail {
 
@@ -27,6 +28,13 @@ struct Prompt {
   std::uint32_t mean = 0;    // of the pool's conversations
   std::uint64_t shared = 0;  // the prefix itself
 };
+
+// The conversation that a prompt continues: its parent's, where a hint is taken from that, else its
+// own as it is pinned; null: none.
+[[nodiscard]] inline const Conversation* history_of(
+    const std::optional<Conversation>& parent, const std::optional<Conversation>& pinned) noexcept {
+  return parent ? &*parent : pinned ? &*pinned : nullptr;
+}
 
 class Uncached {
  public:

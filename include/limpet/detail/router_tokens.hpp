@@ -45,11 +45,7 @@ detail::Uncached Router<P, S, O, M, C>::uncached_of(const Turn& turn, Instant no
   std::optional<Conversation> pinned;
   if (keys.has_turn && !turn.side_call) pinned = detail::peek(pins_, keys.turn, now);
   const std::optional<Conversation> parent = parent_of(keys, pinned, now);
-  return {fleet_, prompt_of(turn.prompt_tokens),
-          parent   ? &*parent
-          : pinned ? &*pinned
-                   : nullptr,
-          now};
+  return {fleet_, prompt_of(turn.prompt_tokens), detail::history_of(parent, pinned), now};
 }
 
 template <PinStore P, LoadScorer S, OverflowRule O, MetricsParser M, Clock C>

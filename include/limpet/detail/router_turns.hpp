@@ -101,9 +101,7 @@ Lease Router<P, S, O, M, C>::route_anywhere(const Turn& turn, const Keys& keys, 
                                                          : booking.tokens;
     const std::uint32_t at_most =
         tries < max_decisions_a_turn ? decision.in_flight_seen : UINT32_MAX;
-    const Conversation* const history = parent           ? &*parent
-                                        : booking.pinned ? &*booking.pinned
-                                                         : nullptr;
+    const Conversation* const history = detail::history_of(parent, booking.pinned);
     detail::PrefillShare prefill =
         prefill_at(decision.replica, turn.prompt_tokens, turn.side_call ? nullptr : history, now);
     if (decision.outcome == Outcome::sticky && booking.follows && !booking.at_home) {
