@@ -82,6 +82,13 @@ std::uint32_t count(const std::string& text) {
   return static_cast<std::uint32_t>(value);
 }
 
+template <class Named>
+std::string names_of(const Named& all) {
+  std::string names;
+  for (const auto& one : all) names.append(names.empty() ? "" : ", ").append(one.name);
+  return names;
+}
+
 void help() {
   std::fputs(usage, stdout);
   std::puts("profiles:");
@@ -107,7 +114,10 @@ Settings settings_from(int argc, char** argv) {
     } else if (option == "--profile") {
       const std::string name = value();
       const auto profile = profiles::find(name);
-      if (!profile) throw std::invalid_argument("no profile " + name);
+      if (!profile) {
+        throw std::invalid_argument("--profile " + name + ": there are " +
+                                    names_of(profiles::all()));
+      }
       scenario.profile = *profile;
     } else if (option == "--replicas") {
       scenario.replicas = count(value());
@@ -161,7 +171,8 @@ std::vector<Report> simulate_policy(const Scenario& scenario, const std::string&
 
 int simulate(const Settings& s) {
   for (const std::string& policy : s.policies) {
-    if (!with_policy(policy, [](auto&) {})) throw std::invalid_argument("no policy " + policy);
+    if (with_policy(policy, [](auto&) {})) continue;
+    throw std::invalid_argument("--policies " + policy + ": there are " + names_of(policy_names));
   }
   // Runs share nothing, so each thread takes the next policy; the table keeps the order asked for.
   std::vector<std::vector<Report>> by_policy(s.policies.size());

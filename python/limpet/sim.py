@@ -127,7 +127,13 @@ def simulate(
     if not 0 <= wander < 1:
         raise ValueError(f"wander = {wander}: must be 0 to 1, 1 excluded")
     machine = _profile(profile)
+    if isinstance(policies, str):
+        raise ValueError(f"policies = {policies!r}: must be a list of policies")
     named = policies if isinstance(policies, Mapping) else {_name(p): p for p in policies}
+    known = [name for name, _ in _core._sim_policies()]
+    for policy in named.values():
+        if isinstance(policy, str) and policy not in known:
+            raise ValueError(f"policy = {policy}: there are {', '.join(known)}")
     reports: list[Report] = []
     for name, policy in named.items():
         reports += _core._sim_play(

@@ -115,7 +115,8 @@ def test_what_a_policy_raises_comes_through() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"policies": ["no-such"]}, "no-such"),
+        ({"policies": ["no-such"]}, "policy = no-such: there are limpet, limpet-published, "),
+        ({"policies": "limpet"}, "policies = 'limpet': must be a list"),
         ({"profile": "no-such"}, "profile = no-such"),
         ({"workload": "no-such"}, "no workload no-such"),
         ({"replicas": 0}, "replicas = 0"),
@@ -128,6 +129,13 @@ def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], messa
     policies = settings.pop("policies", ["limpet"])
     with pytest.raises(ValueError, match=message):
         sim.simulate(policies, **{**SMALL, **settings})
+
+
+def test_a_name_that_is_no_policy_is_refused_before_anything_is_played() -> None:
+    played: list[sim.Report] = []
+    with pytest.raises(ValueError, match="no-such"):
+        sim.simulate(["limpet", "no-such"], progress=played.append, **SMALL)
+    assert not played
 
 
 def test_a_recording_that_is_not_there_is_an_error_with_its_name() -> None:
