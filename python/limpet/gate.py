@@ -193,12 +193,12 @@ class WorkingSetGate:
     theta: share of a replica's cache that they may fill. max_wait: from then on nobody who came
     later is let in first, and whoever has had min_turns and ends a turn makes way: longer is more
     output, for a longer wait of those who wait. min_turns: turns that a conversation can count on
-    in one stay. grace: at most so long a conversation keeps its place between two turns while
-    others wait. deadline: after this wait a turn is refused; None: never. max_waiting: turns beyond
-    are refused at once. shared_prefix_tokens: what all prompts begin with; None: learnt.
-    kv_capacity_tokens: of replicas that neither the router's configuration nor their metrics page
-    tells; None: such replicas let everyone in, and snapshot().open says so. automatic: theta
-    follows what has to be read again.
+    in one stay. grace: at most so long a conversation of usual size keeps its place between two
+    turns while others wait, a larger one longer in proportion. deadline: after this wait a turn is
+    refused; None: never. max_waiting: turns beyond are refused at once. shared_prefix_tokens: what
+    all prompts begin with; None: learnt. kv_capacity_tokens: of replicas that neither the router's
+    configuration nor their metrics page tells; None: such replicas let everyone in, and
+    snapshot().open says so. automatic: theta follows what has to be read again.
 
     ValueError for an option that makes no sense. Tickets may be made and ended on any thread;
     those that are awaited must be so in one event loop, which also gives the gate its timer.

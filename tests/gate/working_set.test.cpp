@@ -198,6 +198,51 @@ TEST_CASE("nobody makes way twice as long as the last that came in took to be re
   CHECK(second.state() == TicketState::admitted);
 }
 
+TEST_CASE("a conversation larger than usual keeps its place through longer pauses, in proportion") {
+  Pool pool(1, 50'000);
+  GateTicket a = pool.enter("a");
+  GateTicket b = pool.enter("b", 40'000);
+  pool.gate.leave(std::move(a), usage(10'000));
+  pool.gate.leave(std::move(b), usage(40'000));
+  a = pool.enter("a");  // so that only b pauses
+  GateTicket waits = pool.enter("c");
+  CHECK(waits.state() == TicketState::waiting);
+  // The usual size, a slow mean: 10,000 + (40,000 - 10,000) / 16 = 11,875 tokens. 2 s for it.
+  CHECK(pool.gate.wake_at() == pool.clock.now() + 6'736'842'105ns);
+}
+
+TEST_CASE("who loses its place in a pause waits less next time, by what it had no use of") {
+  Pool pool(1, 10'000);
+  const Instant start = pool.clock.now();
+  GateTicket a = pool.enter("a");
+  GateTicket b = pool.enter("b");
+  for (int turn = 2; turn <= 4; ++turn) {
+    pool.gate.leave(std::move(a), usage(10'000));
+    a = pool.enter("a");
+  }
+  pool.clock.advance(10s);
+  pool.gate.leave(std::move(a), usage(10'000));
+  pool.clock.advance(2s);
+  pool.gate.tick();  // a goes after four turns
+  REQUIRE(b.waited() == 12s);
+
+  GateTicket c = pool.enter("c");
+  pool.gate.leave(std::move(b), usage(10'000));
+  pool.clock.advance(2s);
+  pool.gate.tick();  // b goes after one; usual are 4 + (1 - 4) / 16 = 3.8125 turns
+  REQUIRE(c.state() == TicketState::admitted);
+
+  GateTicket d = pool.enter("d");
+  pool.clock.advance(4s);
+  b = pool.enter("b");  // 12 s x (1 - 1 / 3.8125) count as waited already
+  CHECK(pool.gate.wake_at() == start + 18s - 8'852'459'016ns + 60s);
+  CHECK(pool.gate.snapshot().longest_wait == 4s);
+  c.cancel();
+  CHECK(b.state() == TicketState::admitted);
+  CHECK(b.waited() == 0s);
+  CHECK(d.state() == TicketState::waiting);
+}
+
 TEST_CASE("a smaller one may pass the first of the queue until that has waited max_wait") {
   Pool pool(1, 30'000, {.max_wait = 10s});
   GateTicket a = pool.enter("a", 20'000);

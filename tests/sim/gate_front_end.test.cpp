@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What the gate is for, in the simulator: the figures of include/limpet/gate/README.md, which
-// `limpet_tests "[gate-table]"` prints. Five seeds each, four equal replicas and one 15 % slower.
+// `limpet_tests "[gate-table]"` prints. Four equal replicas and one 15 % slower; five seeds each,
+// twenty of ten minutes where throughput is set against p95.
 #include <limpet/sim/gate_front_end.hpp>
 
 #include "catch.hpp"
@@ -30,8 +31,6 @@ using namespace limpet;
 using namespace limpet::sim;
 using namespace std::chrono_literals;
 
-constexpr std::uint64_t seeds = 5;
-
 // The rule to compare with, whatever the default: in flight + live / 4, no gauge.
 constexpr WeightedLoad scorer{.in_flight_weight = 1.0, .kv_usage_weight = 0.0, .live_weight = 0.25};
 
@@ -46,12 +45,15 @@ struct Ladder {
   std::vector<std::uint32_t> steps;
   double seconds = 180;
   LadderOptions sessions{};
+  std::uint64_t seeds = 5;
+  std::uint64_t cache = 1;  // times as large
 };
 
 template <class F>
 std::vector<Report> climb(const Ladder& ladder, F& front, std::uint64_t seed) {
   std::vector<EngineProfile> fleet(4, profiles::a4000_qwen3_4b());
   fleet.back().slowdown *= ladder.slow;
+  for (EngineProfile& engine : fleet) engine.kv_tokens *= ladder.cache;
   Simulation simulation(fleet, front, {.wander = 0.1, .seed = seed});
   LadderSessions sessions(seed, ladder.sessions);
   simulation.warm(sessions.shared());
@@ -86,7 +88,7 @@ struct Row {
   double output = 0, p50 = 0, p95 = 0, mean = 0, hits = 0, cache = 0;
   double output_low = 1e9, output_high = 0, p95_low = 1e9, p95_high = 0;
 
-  void add(const Report& r) {
+  void add(const Report& r, double seeds) {
     output += r.output_tokens_per_minute / seeds;
     p50 += r.ttfb.p50 / seeds;
     p95 += r.ttfb.p95 / seeds;
@@ -104,9 +106,10 @@ using Climb = std::function<std::vector<Report>(const Ladder&, std::uint64_t)>;
 
 std::vector<Row> over_seeds(const Ladder& ladder, const Climb& run) {
   std::vector<Row> rows(ladder.steps.size());
-  for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
+  for (std::uint64_t seed = 1; seed <= ladder.seeds; ++seed) {
     const auto reports = run(ladder, seed);
-    for (std::size_t i = 0; i < rows.size(); ++i) rows[i].add(reports[i]);
+    for (std::size_t i = 0; i < rows.size(); ++i)
+      rows[i].add(reports[i], static_cast<double>(ladder.seeds));
   }
   return rows;
 }
@@ -154,25 +157,34 @@ TEST_CASE("the gate with sessions of thirty turns: p50 and p95 under a tenth of 
   CHECK(gate[0].p95 < rule[0].p95 / 10);
 }
 
-TEST_CASE("for a p95 that the user names: more output as max_wait grows") {
-  const Ladder ladder{.steps = {24}};
-  const Row balancer = over_seeds(ladder, by_balancer)[0];
-  double before = 0;
-  for (const auto max_wait : {10s, 17s, 35s}) {
-    const Row gate = over_seeds(ladder, [&](const Ladder& l, std::uint64_t seed) {
-      return by_gate(l, seed, {.theta = 1.0, .max_wait = max_wait, .min_turns = 1});
-    })[0];
-    CHECK(gate.output > before);
-    before = gate.output;
-    INFO("max_wait " << max_wait.count() << " s");
-    if (max_wait == 17s) {
-      CHECK(gate.output >= 1.3 * balancer.output);
-      CHECK(gate.p95 <= 1.21 * balancer.p95);
-    }
-    if (max_wait == 35s) {
-      CHECK(gate.output >= 1.5 * balancer.output);
-      CHECK(gate.p95 <= 1.6 * balancer.p95);
-    }
+namespace {
+
+// Ten minutes from cold, as the aims were set; one replica slower by so much.
+Ladder front_ladder(double slow) {
+  return {.slow = slow, .steps = {24}, .seconds = 600, .seeds = 20};
+}
+
+Row on_the_front(double slow, double theta, std::chrono::seconds max_wait) {
+  return over_seeds(front_ladder(slow), [&](const Ladder& l, std::uint64_t seed) {
+    return by_gate(l, seed, {.theta = theta, .max_wait = max_wait, .min_turns = 1});
+  })[0];
+}
+
+}  // namespace
+
+TEST_CASE("for a p95 that the user names: 1.3 x the output at 1.2 x, 1.5 x at 1.7 x, and between") {
+  for (const double slow : {1.0, 1.15}) {
+    CAPTURE(slow);
+    const Row balancer = over_seeds(front_ladder(slow), by_balancer)[0];
+    const Row short_waits = on_the_front(slow, 1.03, slow > 1 ? 24s : 23s);
+    CHECK(short_waits.output >= 1.3 * balancer.output);
+    CHECK(short_waits.p95 <= 1.2 * balancer.p95);
+    const Row between = on_the_front(slow, 1.0, 28s);
+    const Row long_waits = on_the_front(slow, 1.0, 45s);
+    CHECK(between.output > short_waits.output);
+    CHECK(long_waits.output > between.output);
+    CHECK(long_waits.output >= 1.5 * balancer.output);
+    CHECK(long_waits.p95 <= 1.7 * balancer.p95);
   }
 }
 
@@ -205,14 +217,18 @@ struct Recorded {
 
 constexpr const char* recording = "claude_code_sessions.jsonl";
 
+// The first of the 80 recorded sessions that are played.
+constexpr std::array<std::size_t, 8> recorded_from = {0, 100, 200, 300, 400, 500, 600, 630};
+
 template <class F>
-Recorded play_recorded(F& front) {
+Recorded play_recorded(F& front, std::size_t from) {
   EngineProfile profile = profiles::rtxpro6000_llama31_8b();
   profile.block_tokens = 64;
   profile.kv_tokens = 240'000;
   std::vector<Session> sessions =
       read_agent_sessions((limpet_tests::shared_data_folder() / recording).string(),
                           {.context_limit = 65'536, .think_scale = 0.1, .think_limit = 30});
+  sessions.erase(sessions.begin(), sessions.begin() + static_cast<std::ptrdiff_t>(from));
   sessions.resize(80);
   Simulation simulation(std::vector<EngineProfile>(2, profile), front, {.wander = 0.1});
   ReplaySessions source(std::move(sessions));
@@ -228,7 +244,7 @@ Recorded play_recorded(F& front) {
   return played;
 }
 
-std::pair<Recorded, Recorded> recorded_by_rule_and_gate() {
+std::pair<Recorded, Recorded> recorded_by_rule_and_gate(std::size_t from) {
   ManualClock clock;
   Router router{ShardedPins<>{}, scorer, SpillAbove{}, VllmMetrics{}, clock};
   RouterFrontEnd front(router, clock);
@@ -236,7 +252,7 @@ std::pair<Recorded, Recorded> recorded_by_rule_and_gate() {
   Router gate_router{ShardedPins<>{}, scorer, SpillAbove{}, VllmMetrics{}, gate_clock};
   WorkingSetGate gate(gate_router, in_simulation());
   GateFrontEnd gate_front(gate_router, gate, gate_clock);
-  return {play_recorded(front), play_recorded(gate_front)};
+  return {play_recorded(front, from), play_recorded(gate_front, from)};
 }
 
 double latest(const Recorded& rule, const Recorded& gate) {
@@ -249,10 +265,13 @@ double latest(const Recorded& rule, const Recorded& gate) {
 
 TEST_CASE("recorded sessions at twice what the caches hold: more output, and nobody much later") {
   if (!limpet_tests::shared_data(recording)) SKIP(limpet_tests::missing_data(recording));
-  const auto [rule, gate] = recorded_by_rule_and_gate();
-  CHECK(rule.overload > 1.9);
-  CHECK(gate.report.output_tokens_per_minute >= 1.3 * rule.report.output_tokens_per_minute);
-  CHECK(latest(rule, gate) <= 1.5);
+  for (const std::size_t from : recorded_from) {
+    CAPTURE(from);
+    const auto [rule, gate] = recorded_by_rule_and_gate(from);
+    CHECK(rule.overload > 1.6);
+    CHECK(gate.report.output_tokens_per_minute >= 1.3 * rule.report.output_tokens_per_minute);
+    CHECK(latest(rule, gate) <= 1.5);
+  }
 }
 
 TEST_CASE("the table of include/limpet/gate/README.md", "[.][gate-table]") {
@@ -273,16 +292,28 @@ TEST_CASE("the table of include/limpet/gate/README.md", "[.][gate-table]") {
     print("gate",
           over_seeds(ladder, [](const Ladder& l, std::uint64_t seed) { return by_gate(l, seed); }));
   }
+  // At 16 sessions: what a cache that is filled fuller gives, and what places without waits would.
+  for (const GateOptions& options : {GateOptions{.theta = 1.03, .min_turns = 2},
+                                     {.theta = 1.03, .min_turns = 3},
+                                     {.theta = 1.1}}) {
+    const Row r = over_seeds({.steps = {4, 8, 16}}, [&](const Ladder& l, std::uint64_t seed) {
+      return by_gate(l, seed, options);
+    })[2];
+    std::printf("16 sessions  theta %.2f min_turns %u  out/min %6.0f  p50 %5.2f  p95 %5.1f\n",
+                options.theta, options.min_turns, r.output, r.p50, r.p95);
+  }
+  for (const std::uint32_t sessions : {12u, 13u, 14u}) {
+    const Row r = over_seeds({.steps = {sessions}, .cache = 10}, by_rule)[0];
+    std::printf("ten times the cache, rule, %u sessions  out/min %6.0f\n", sessions, r.output);
+  }
   for (const double slow : {1.0, 1.15}) {
-    const Ladder ladder{.slow = slow, .steps = {24}};
-    const Row balancer = over_seeds(ladder, by_balancer)[0];
+    const Row balancer = over_seeds(front_ladder(slow), by_balancer)[0];
     std::printf("slow %.2f balancer  out/min %6.0f  p50 %5.2f  p95 %5.1f\n", slow, balancer.output,
                 balancer.p50, balancer.p95);
-    for (const double theta : {0.95, 1.0}) {
-      for (const auto max_wait : {0s, 10s, 15s, 16s, 17s, 20s, 25s, 30s, 35s, 45s, 60s}) {
-        const Row r = over_seeds(ladder, [&](const Ladder& l, std::uint64_t seed) {
-          return by_gate(l, seed, {.theta = theta, .max_wait = max_wait, .min_turns = 1});
-        })[0];
+    for (const auto& [theta, waits] : {std::pair{1.03, std::vector{10s, 17s, 20s, 23s, 24s, 28s}},
+                                       {1.0, std::vector{17s, 28s, 35s, 45s, 60s}}}) {
+      for (const auto max_wait : waits) {
+        const Row r = on_the_front(slow, theta, max_wait);
         std::printf(
             "theta %.2f max_wait %2ld min_turns 1  out/min %6.0f (%.2f x)  p50 %5.2f  p95 %5.1f "
             "(%.2f x)  mean %5.2f\n",
@@ -302,9 +333,12 @@ TEST_CASE("the table of include/limpet/gate/README.md", "[.][gate-table]") {
                 r.p95, r.mean);
   }
   if (!limpet_tests::shared_data(recording)) SKIP(limpet_tests::missing_data(recording));
-  const auto [rule, gate] = recorded_by_rule_and_gate();
-  for (const Recorded* one : {&rule, &gate}) {
-    std::printf("recorded, %.2f x the caches  %s", one->overload, table_row(one->report).c_str());
+  for (const std::size_t from : recorded_from) {
+    const auto [rule, gate] = recorded_by_rule_and_gate(from);
+    for (const Recorded* one : {&rule, &gate}) {
+      std::printf("recorded from %zu, %.2f x the caches  %s", from, one->overload,
+                  table_row(one->report).c_str());
+    }
+    std::printf("latest session, against the rule: %.2f x\n", latest(rule, gate));
   }
-  std::printf("latest session, against the rule: %.2f x\n", latest(rule, gate));
 }

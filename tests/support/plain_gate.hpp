@@ -4,7 +4,7 @@
 // beside it.
 //
 // It follows the written rule (include/limpet/gate/README.md) and shares no code with the headers:
-// where the two differ, one of them is a bug. Times are whole ms, tokens whole tokens. The shared
+// where the two differ, one of them is a bug. Times are whole ms but for what is a share of one, tokens whole tokens. The shared
 // prefix is configured and every pause that is learnt is kept, so nothing is estimated twice. Not
 // thread-safe.
 #pragma once
@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <tuple>
 #include <vector>
@@ -29,6 +30,8 @@ struct PlainGateOptions {
 
 class PlainGate {
  public:
+  static constexpr long ns_a_ms = 1'000'000;
+
   struct Replica {
     int name = -1;
     double capacity = 0;  // 0: unknown
@@ -46,6 +49,7 @@ class PlainGate {
     long busy_since;
     long idle_since;
     std::uint64_t stay;
+    long waited;  // ns, for this stay, with what was carried over
     bool yields;
   };
   struct Waits {
@@ -54,7 +58,9 @@ class PlainGate {
     double prompt;
     int home;  // -1: none
     long since;
+    long carried = 0;  // ns, counts as waited too
     bool made_way = false;
+    [[nodiscard]] long counted_from() const { return since * ns_a_ms - carried; }  // ns
   };
   struct In {
     std::uint64_t id;
@@ -75,7 +81,7 @@ class PlainGate {
     if (stays && !fits(one->replica, more, {}) && count(one->replica) > 1) {
       const auto gone = idle_to_free(one->replica, more, now, turn.key);
       stays = gone.has_value();
-      if (gone) remove(*gone);
+      if (gone) send_out(*gone, now);
       one = find(turn.key);
     }
     if (!stays) {
@@ -91,14 +97,28 @@ class PlainGate {
     const double need = need_of(turn.prompt);
     const int where = room_for(need, preferred, now, urgent);
     if (where < 0) return std::nullopt;
-    inside.push_back({turn.key, where, 0, need, 0, 0, now, now, now, ++stays_begun, false});
+    const long waited = (now - turn.since) * ns_a_ms + carried_for(turn.key);
+    carried.erase(turn.key);
+    inside.push_back({turn.key, where, 0, need, 0, 0, now, now, now, ++stays_begun, waited, false});
     last_in.resize(replicas.size(), 0);
     last_in[static_cast<std::size_t>(where)] = now;
     return begin(turn.id, inside.back(), now);
   }
 
-  bool may_overtake(long now) const { return queue.empty() || now - queue[0].since < o.max_wait; }
-  void wait(Waits turn) { queue.push_back(turn); }
+  bool may_overtake(long now) const {
+    return queue.empty() || now * ns_a_ms - queue[0].counted_from() < o.max_wait * ns_a_ms;
+  }
+  void wait(Waits turn) {
+    turn.carried = carried_for(turn.key);
+    queue.push_back(turn);
+    std::stable_sort(queue.begin(), queue.end(), [](const Waits& a, const Waits& b) {
+      return a.counted_from() < b.counted_from();
+    });
+  }
+  long carried_for(std::uint64_t key) const {  // ns
+    const auto found = carried.find(key);
+    return found == carried.end() ? 0 : std::min(found->second, o.max_wait * ns_a_ms);
+  }
 
   void abandon(std::uint64_t id) {
     std::erase_if(queue, [&](const Waits& w) { return w.id == id; });
@@ -180,7 +200,7 @@ class PlainGate {
     for (const Inside& one : inside) {
       if (one.replica == seen.name) gone.push_back(one.key);
     }
-    remove(gone);
+    erase(gone);
   }
 
   [[nodiscard]] double filled(int replica) const {
@@ -199,6 +219,7 @@ class PlainGate {
   std::vector<Inside> inside;
   std::vector<std::uint64_t> idle_order;  // longest idle first
   std::vector<Waits> queue;
+  std::map<std::uint64_t, long> carried;  // ns
 
  private:
   Inside* find(std::uint64_t key) {
@@ -239,8 +260,27 @@ class PlainGate {
 
   void remove(const std::vector<std::uint64_t>& keys) {
     for (const std::uint64_t key : keys) {
+      if (const Inside* one = find(key); one != nullptr && one->turns > 0)
+        follow(mean_stay, one->turns);
+      erase({key});
+    }
+  }
+
+  void erase(const std::vector<std::uint64_t>& keys) {
+    for (const std::uint64_t key : keys) {
       std::erase_if(inside, [&](const Inside& one) { return one.key == key; });
       std::erase(idle_order, key);
+    }
+  }
+
+  // For idle ones that make room: what is left of a wait is carried over where a pause was too long.
+  void send_out(const std::vector<std::uint64_t>& keys, long now) {
+    for (const std::uint64_t key : keys) {
+      const Inside one = *find(key);
+      remove({key});
+      const double unused = 1.0 - one.turns / mean_stay;
+      if (paused(one, now) && unused > 0)
+        carried[key] = static_cast<long>(unused * static_cast<double>(one.waited));
     }
   }
 
@@ -271,9 +311,16 @@ class PlainGate {
     return std::min(twice, static_cast<double>(o.max_wait) / 5);
   }
 
+  // Longer than a conversation of that size may. ns: the grace of a larger one is no whole ms.
+  bool paused(const Inside& one, long now) const {
+    const double size = mean_context == 0 ? 1 : std::max(1.0, one.counts_for / own(mean_context));
+    return static_cast<double>(now - one.idle_since) * 1e6 >=
+           std::floor(size * static_cast<double>(grace) * 1e6);
+  }
+
   bool may_go(const Inside& one, long now, bool urgent) const {
     if (one.in_flight > 0) return false;
-    if (one.yields || now - one.idle_since >= grace) return true;
+    if (one.yields || paused(one, now)) return true;
     const auto since_last =
         static_cast<double>(now - last_in[static_cast<std::size_t>(one.replica)]);
     return urgent && one.turns >= o.min_turns && since_last >= respite();
@@ -296,7 +343,7 @@ class PlainGate {
     if (preferred >= 0 && replicas[static_cast<std::size_t>(preferred)].serves) {
       if (fits(preferred, need, {}, growth_kept())) return preferred;
       if (const auto gone = idle_to_free(preferred, need, now, 0, growth_kept(), urgent)) {
-        remove(*gone);
+        send_out(*gone, now);
         return preferred;
       }
     }
@@ -322,7 +369,7 @@ class PlainGate {
         if (find(other)->replica == one.replica) gone.push_back(other);
       }
       if (!fits(one.replica, need, gone, growth_kept())) continue;
-      remove(gone);
+      send_out(gone, now);
       return one.replica;
     }
     return -1;
@@ -332,7 +379,7 @@ class PlainGate {
     if (std::none_of(inside.begin(), inside.end(), [](const Inside& one) { return one.yields; }))
       queue[0].made_way = false;
     for (Waits& w : queue) {
-      if (now - w.since < o.max_wait) return;
+      if (now * ns_a_ms - w.counted_from() < o.max_wait * ns_a_ms) return;
       if (!w.made_way) w.made_way = make_way_for(need_of(w.prompt));
     }
   }
@@ -365,6 +412,7 @@ class PlainGate {
   double mean_context = 0;
   double mean_answer = 0;
   double mean_growth = 0;
+  double mean_stay = 0;        // turns
   double mean_first_turn = 0;  // of a stay, ns, as the next
   double mean_later_turn = 0;
   std::vector<long> last_in;  // when somebody came in last, of each replica

@@ -12,6 +12,7 @@
 #include <limpet/pins/sharded.hpp>
 #include <limpet/router.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -33,7 +34,10 @@ using TestRouter = Router<ShardedPins<>, WeightedLoad, SpillAbove, NumberPage, M
 }  // namespace
 
 TEST_CASE("threads: aborts, lost replicas and restarts leave no ticket and no slot behind") {
-  const std::uint64_t seed = GENERATE(1u, 2u, 3u);
+  const std::uint64_t seed = GENERATE(1u, 2u, 3u, 4u);
+  // A conversation with several turns may outgrow its place while one of them runs, so what is let
+  // in has an exact bound only where each has one at a time.
+  const bool one_at_a_time = seed % 2 == 0;
   CAPTURE(seed);
   ManualClock clock;
   TestRouter router(ShardedPins<>{}, WeightedLoad{}, SpillAbove{}, NumberPage{}, clock);
@@ -53,17 +57,25 @@ TEST_CASE("threads: aborts, lost replicas and restarts leave no ticket and no sl
   together(4, [&](std::size_t thread) {
     std::mt19937_64 random(seed * 100 + thread);
     const auto below = [&](std::uint64_t bound) { return random() % bound; };
-    std::vector<GateTicket> own;
+    struct Own {
+      std::uint64_t key;
+      GateTicket ticket;
+    };
+    std::vector<Own> own;
     for (int step = 0; step < 2'500; ++step) {
       const std::uint64_t what = below(100);
       if (what < 50) {
-        own.push_back(gate.enter(
-            Turn{.key = "c" + std::to_string(below(30)), .prompt_tokens = 4'000 + below(6'000)},
-            [&callbacks] { ++callbacks; }));
+        const std::uint64_t key = one_at_a_time ? thread * 100 + below(8) : below(30);
+        const bool busy =
+            std::any_of(own.begin(), own.end(), [&](const Own& turn) { return turn.key == key; });
+        if (one_at_a_time && busy) continue;
+        own.push_back({key, gate.enter(Turn{.key = "c" + std::to_string(key),
+                                            .prompt_tokens = 4'000 + below(6'000)},
+                                       [&callbacks] { ++callbacks; })});
       } else if (what < 90) {
         if (own.empty()) continue;
         const std::size_t at = below(own.size());
-        GateTicket ticket = std::move(own[at]);
+        GateTicket ticket = std::move(own[at].ticket);
         own.erase(own.begin() + static_cast<std::ptrdiff_t>(at));
         if (what < 80) {
           gate.leave(std::move(ticket), {4'000 + below(6'000), 0, 0});
@@ -80,14 +92,14 @@ TEST_CASE("threads: aborts, lost replicas and restarts leave no ticket and no sl
         clock.advance(std::chrono::milliseconds(below(2'000)));
         gate.tick();
         for (const GateReplica& row : gate.snapshot().replicas) {
-          // One conversation with several turns may outgrow its place while they run: 10,000.
-          if (row.residents > 1 && row.resident_tokens > 30'000 + 10'000) ++over_admitted;
+          if (one_at_a_time && row.residents > 1 && row.resident_tokens > 30'000) ++over_admitted;
         }
       }
     }
     // Those that wait may wait for other threads: all are kept until they have left.
-    for (GateTicket& ticket : own) {
-      if (ticket.state() != TicketState::waiting) gate.leave(std::move(ticket), {5'000, 0, 0});
+    for (Own& turn : own) {
+      if (turn.ticket.state() != TicketState::waiting)
+        gate.leave(std::move(turn.ticket), {5'000, 0, 0});
     }
   });
 

@@ -33,8 +33,9 @@ struct GateOptions {
   std::uint32_t min_turns = 2;
 
   // How long a conversation may keep its place between two turns while others wait, at most: what is
-  // usual in this pool is learnt. Tools answer in seconds; a place that is held for longer than a
-  // history takes to be read again is held in vain.
+  // usual in this pool is learnt; a conversation larger than usual may for longer, in proportion.
+  // Tools answer in seconds; a place that is held for longer than a history takes to be read again is
+  // held in vain.
   Duration grace = std::chrono::milliseconds(2'000);
 
   // After this wait a turn is refused; zero: never. And how many turns may wait; those beyond are

@@ -37,7 +37,7 @@ struct Running {  // a turn that was let in
 struct Waiting {
   std::uint64_t key;
   std::uint64_t prompt;
-  long since;
+  long counted_from;  // ns
 };
 
 class History {
@@ -147,7 +147,7 @@ class History {
     if (in) return;
     gate_.wait(turn);
     model_.wait(plain);
-    waiting_[id] = {key, prompt, now_};
+    waiting_[id] = {key, prompt, now_ * PlainGate::ns_a_ms - model_.carried_for(key)};
   }
 
   void leave() {
@@ -205,12 +205,13 @@ class History {
   }
 
   void let_in(const Admitted& in, const Waiting& turn, bool newly_inside) {
-    // Nobody who waited max_wait was behind a later one. (Turns of a conversation that is inside go
-    // with it.)
+    // Nobody who waited max_wait was behind one that waited less, what was carried over included.
+    // (Turns of a conversation that is inside go with it.)
     if (newly_inside) {
       for (const auto& [id, other] : waiting_) {
-        const bool earlier = other.since < turn.since && other.key != turn.key;
-        CHECK((!earlier || now_ - other.since < options_.max_wait / std::chrono::milliseconds(1)));
+        const bool earlier = other.counted_from < turn.counted_from && other.key != turn.key;
+        CHECK((!earlier ||
+               now_ * PlainGate::ns_a_ms - other.counted_from < options_.max_wait.count()));
       }
     }
     running_.push_back({in.id, turn.key, in.stay, turn.prompt});

@@ -7,7 +7,8 @@
 // grace is over if need be; else it waits in one queue for the whole pool. A smaller one may come in
 // before the first of the queue until that has waited max_wait; from then on nobody may, and whoever
 // has had min_turns and ends a turn makes way for it, one at a time on each replica; where one is
-// not enough, those who have stayed longest. Costs: O(1) for a turn from inside; else a scan of
+// not enough, those who have stayed longest. What somebody waited for a place that a pause cost it
+// early counts as waited in the queue. Costs: O(1) for a turn from inside; else a scan of
 // replicas, of those idle and of those who wait. Not thread-safe: the gate locks.
 #pragma once
 
@@ -33,6 +34,7 @@ struct Waiter {
   std::uint64_t prompt_tokens = 0;
   ReplicaId home{};  // where it is pinned; none: nowhere, or the cache is gone
   Instant since{};
+  Duration carried{};                // counts as waited too, at most max_wait; set by wait()
   std::vector<ReplicaId> exclude{};  // not these: they just failed it. Forgotten by waiting
   bool made_way = false;             // residents have been told to yield for it
 };
@@ -90,8 +92,9 @@ class Admission {
   void wait(Waiter turn) {
     const std::uint64_t id = turn.id;
     turn.exclude.clear();
+    turn.carried = places_.carried(turn.key);
     const auto later = std::find_if(queue_.begin(), queue_.end(), [&](const Waiter& other) {
-      return other.since > turn.since;  // only where it waits for a second time
+      return counted_from(other) > counted_from(turn);
     });
     where_.emplace(id, queue_.insert(later, std::move(turn)));
   }
@@ -160,14 +163,20 @@ class Admission {
     }
   }
 
+  // Of whoever has waited longest. Requires: somebody waits.
+  [[nodiscard]] Instant waiting_since() const noexcept {
+    const auto earlier = [](const Waiter& a, const Waiter& b) { return a.since < b.since; };
+    return std::min_element(queue_.begin(), queue_.end(), earlier)->since;
+  }
+
   // Returns: those whose deadline has come; they wait no more.
   [[nodiscard]] std::vector<std::uint64_t> expire(Instant now) {
     std::vector<std::uint64_t> gone;
-    while (options_.deadline > Duration::zero() && !queue_.empty() &&
-           now - queue_.front().since >= options_.deadline) {
-      gone.push_back(queue_.front().id);
-      abandon(gone.back());
+    if (options_.deadline == Duration::zero()) return gone;
+    for (const Waiter& turn : queue_) {
+      if (now - turn.since >= options_.deadline) gone.push_back(turn.id);
     }
+    for (const std::uint64_t id : gone) abandon(id);
     return gone;
   }
 
@@ -180,7 +189,7 @@ class Admission {
       if (when > now) at = std::min(at, when);
     };
     consider(urgent_from());
-    if (options_.deadline > Duration::zero()) consider(queue_.front().since + options_.deadline);
+    if (options_.deadline > Duration::zero()) consider(waiting_since() + options_.deadline);
     const Need need{.urgent = now >= urgent_from()};
     for (const KeyHash key : places_.idle())
       consider(places_.may_go_from(places_.residents().at(key), need));
@@ -188,8 +197,12 @@ class Admission {
   }
 
  private:
+  [[nodiscard]] static Instant counted_from(const Waiter& turn) noexcept {
+    return turn.since - turn.carried;
+  }
+
   [[nodiscard]] Instant urgent_from() const noexcept {
-    const Instant since = queue_.front().since;
+    const Instant since = counted_from(queue_.front());
     return options_.max_wait > Instant::max() - since ? Instant::max() : since + options_.max_wait;
   }
 
@@ -204,7 +217,7 @@ class Admission {
                                                 Instant now) {
     const auto replica = places_.room_for(need, preferred, turn.exclude, now);
     if (!replica) return std::nullopt;
-    return begin(turn, places_.admit(turn.key, *replica, need.tokens, now), now);
+    return begin(turn, places_.admit(turn.key, *replica, need.tokens, now - turn.since, now), now);
   }
 
   [[nodiscard]] Admitted begin(const Waiter& turn, Resident& resident, Instant now) noexcept {
@@ -218,7 +231,7 @@ class Admission {
                                       [](const auto& resident) { return resident.second.yields; });
     if (in_vain) queue_.front().made_way = false;  // it has grown, or what left was taken
     for (Waiter& waiter : queue_) {
-      if (now - waiter.since < options_.max_wait) return;
+      if (now - counted_from(waiter) < options_.max_wait) return;
       if (!waiter.made_way) waiter.made_way = make_way_for(waiter);
     }
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Learnt: what the gate learns of a pool by what its engines say: how large contexts and answers
-// are, what all prompts share, how long reading and pauses take.
+// are, what all prompts share, how many turns a stay has, how long reading and pauses take.
 //
 // Slow means, and quantiles of the last few; O(1) a turn but for a sort of 16 or 64 numbers now and
 // then. Not thread-safe: the gate locks.
@@ -25,8 +25,20 @@ class Learnt {
 
   // How long a resident keeps its place between two turns: half as long again as nine of ten pauses
   // took, and at most options.grace. Those that outlast it are not seen to end, so what is learnt
-  // leans to short ones; the half is there to let it grow.
-  [[nodiscard]] Duration grace() const noexcept { return grace_; }
+  // leans to short ones; the half is there to let it grow. That is for a conversation of the usual
+  // size: a larger one takes longer to be read again, so it is worth its place for longer, in
+  // proportion. `own_tokens`: what it counts for.
+  [[nodiscard]] Duration grace_of(std::uint64_t own_tokens) const noexcept {
+    if (context_ == 0.0) return grace_;
+    const double larger =
+        std::max(1.0, static_cast<double>(own_tokens) / static_cast<double>(own(context_)));
+    const double grace = larger * static_cast<double>(grace_.count());
+    const bool fits = grace < static_cast<double>(Duration::max().count());
+    return fits ? Duration(static_cast<Duration::rep>(grace)) : Duration::max();
+  }
+
+  // Turns that a stay has, usually.
+  [[nodiscard]] double stay_turns() const noexcept { return stay_turns_; }
 
   [[nodiscard]] std::uint64_t shared() const noexcept {
     return options_.shared_prefix_tokens.value_or(learnt_shared_);
@@ -79,6 +91,10 @@ class Learnt {
     }
   }
 
+  void learn_stay(std::uint32_t turns) noexcept {
+    if (turns > 0) follow(stay_turns_, static_cast<double>(turns));
+  }
+
   void learn_turn(Duration took, bool first_of_stay) noexcept {
     follow(first_of_stay ? first_turn_ : later_turn_, static_cast<double>(took.count()));
   }
@@ -109,6 +125,7 @@ class Learnt {
   double context_ = 0;  // tokens, a slow mean of what the engines told, as the next two
   double answer_ = 0;
   double growth_ = 0;
+  double stay_turns_ = 0;
   double first_turn_ = 0;  // ns, as the next
   double later_turn_ = 0;
   std::uint64_t learnt_shared_ = 0;

@@ -3,10 +3,13 @@
 // Places: which conversations are let in, on which replica, and how much of its cache they fill.
 //
 // The arithmetic of the gate without its queue. A conversation counts with its own context, as of
-// the end of its turn in flight; what all prompts share counts once a replica. O(1) a turn. Not thread-safe: the gate locks.
+// the end of its turn in flight; what all prompts share counts once a replica. O(1) a turn. Not
+// thread-safe: the gate locks.
 #pragma once
 
+#include <limpet/gate/detail/carried.hpp>
 #include <limpet/gate/detail/learnt.hpp>
+#include <limpet/gate/detail/place.hpp>
 #include <limpet/gate/options.hpp>
 #include <limpet/types.hpp>
 
@@ -20,52 +23,6 @@
 #include <vector>
 
 namespace limpet::detail {
-
-struct HashOfKey {
-  std::size_t operator()(KeyHash key) const noexcept { return static_cast<std::size_t>(key.lo); }
-};
-
-struct Place {  // one replica
-  ReplicaId replica{};
-  std::uint64_t capacity = 0;          // tokens; 0: unknown
-  std::uint64_t guessed_capacity = 0;  // by judge(), where nobody says
-  bool serves = false;                 // the conversations it has
-  bool takes_new = false;
-  double theta = 0;
-  std::uint64_t used = 0;  // tokens of its residents, without the shared prefix
-  std::uint32_t residents = 0;
-  Instant entered{};           // when the last one came in
-  std::uint64_t reusable = 0;  // tokens, since theta was last set, as the next
-  std::uint64_t lost = 0;      // of those, read again
-  std::uint32_t judged = 0;    // turns
-  int streak = 0;              // times that theta went up in a row; negative: down
-};
-
-struct Resident {
-  ReplicaId replica{};
-  std::uint64_t context = 0;   // tokens, as the engine told after its last turn
-  std::uint64_t reserved = 0;  // tokens that it counts for
-  std::uint32_t in_flight = 0;
-  std::uint32_t turns = 0;  // begun in this stay
-  Instant since{};          // of this stay
-  Instant busy_since{};     // meaningful with a turn in flight
-  Instant idle_since{};     // meaningful without one
-  std::uint64_t stay = 0;   // number of this stay: what ended in an earlier one is not counted here
-  bool yields = false;      // makes way once its turn has ended, if that lets another in
-  std::list<KeyHash>::iterator idle{};
-};
-
-// What a conversation asks for.
-struct Need {
-  std::uint64_t tokens = 0;
-  std::uint64_t growth = 0;  // tokens, kept free for each that is then there, this one too
-  bool urgent = false;       // has waited max_wait: those who have had min_turns make way
-};
-
-struct Freed {
-  std::uint64_t tokens = 0;
-  std::uint32_t residents = 0;
-};
 
 class Places {
  public:
@@ -136,7 +93,8 @@ class Places {
 
   // Residents -------------------------------------------------------------------------------------
 
-  Resident& admit(KeyHash key, ReplicaId replica, std::uint64_t need, Instant now) {
+  Resident& admit(KeyHash key, ReplicaId replica, std::uint64_t need, Duration waited,
+                  Instant now) {
     Resident& resident = residents_[key];
     resident.replica = replica;
     resident.stay = ++stays_;
@@ -144,6 +102,8 @@ class Places {
     resident.idle_since = now;
     resident.idle = idle_.insert(idle_.end(), key);
     resident.reserved = need;
+    resident.waited = waited + carried(key);
+    carried_.forget(key);
     Place& place = at(replica);
     place.used += need;
     ++place.residents;
@@ -172,17 +132,18 @@ class Places {
   void let_go(KeyHash key) {
     const auto found = residents_.find(key);
     if (found == residents_.end()) return;
-    const Resident& resident = found->second;
-    Place& place = at(resident.replica);
-    place.used -= resident.reserved;
-    --place.residents;
-    if (resident.in_flight == 0) idle_.erase(resident.idle);
-    residents_.erase(found);
+    learnt_.learn_stay(found->second.turns);
+    erase(found);
   }
 
   void resize(Resident& resident, std::uint64_t need) noexcept {
     at(resident.replica).used += need - resident.reserved;
     resident.reserved = need;
+  }
+
+  // What counts of an earlier wait for the next one, at most max_wait.
+  [[nodiscard]] Duration carried(KeyHash key) const noexcept {
+    return std::min(carried_.of(key), options_.max_wait);
   }
 
   // Room ------------------------------------------------------------------------------------------
@@ -191,8 +152,9 @@ class Places {
   // the respite after the last that came in there: two histories read side by side are both late.
   [[nodiscard]] Instant may_go_from(const Resident& resident, Need need) const noexcept {
     if (resident.yields) return resident.idle_since;
-    const bool never = learnt_.grace() > Instant::max() - resident.idle_since;
-    const Instant paused = never ? Instant::max() : resident.idle_since + learnt_.grace();
+    const Duration grace = learnt_.grace_of(resident.reserved);
+    const bool never = grace > Instant::max() - resident.idle_since;
+    const Instant paused = never ? Instant::max() : resident.idle_since + grace;
     if (!need.urgent || resident.turns < options_.min_turns) return paused;
     return std::min(paused, places_[resident.replica.slot].entered + learnt_.respite());
   }
@@ -235,7 +197,7 @@ class Places {
       ++freed.residents;
       gone.push_back(key);
       if (!fits(place, need, freed)) continue;
-      for (const KeyHash one : gone) let_go(one);
+      for (const KeyHash one : gone) send_out(one, now);
       return true;
     }
     return false;
@@ -270,6 +232,17 @@ class Places {
   }
 
  private:
+  // Lets an idle one go. One whose pause was too long has not had the usual turns for its wait; what
+  // those would have cost is carried over, or whoever pauses waits as long for each single turn.
+  void send_out(KeyHash key, Instant now) {
+    const Resident resident = *find(key);
+    let_go(key);
+    if (now - resident.idle_since < learnt_.grace_of(resident.reserved)) return;
+    const double unused = 1.0 - static_cast<double>(resident.turns) / learnt_.stay_turns();
+    const double carried = unused * static_cast<double>(resident.waited.count());
+    if (carried >= 1.0) carried_.set(key, Duration(static_cast<Duration::rep>(carried)));
+  }
+
   template <class Barred>
   [[nodiscard]] std::optional<ReplicaId> evict_longest_idle(Need need, Instant now, Barred barred) {
     std::unordered_map<std::uint16_t, Freed> freed;
@@ -294,7 +267,16 @@ class Places {
     for (const auto& [key, resident] : residents_) {
       if (resident.replica == replica) gone.push_back(key);
     }
-    for (const KeyHash key : gone) let_go(key);
+    for (const KeyHash key : gone) erase(residents_.find(key));  // tells nothing of usual stays
+  }
+
+  void erase(Residents::iterator found) {
+    const Resident& resident = found->second;
+    Place& place = at(resident.replica);
+    place.used -= resident.reserved;
+    --place.residents;
+    if (resident.in_flight == 0) idle_.erase(resident.idle);
+    residents_.erase(found);
   }
 
   const GateOptions& options_;
@@ -302,6 +284,7 @@ class Places {
   std::vector<Place> places_;  // by slot
   Residents residents_;
   std::list<KeyHash> idle_;
+  CarriedWaits carried_;
   std::uint64_t stays_ = 0;
 };
 

@@ -270,7 +270,7 @@ GateSnapshot WorkingSetGate<R>::snapshot() const {
                         .cancelled = cancelled_,
                         .reusable_tokens = admission_.reusable_tokens(),
                         .lost_tokens = admission_.lost_tokens()};
-  if (snapshot.waiting > 0) snapshot.longest_wait = now - admission_.queue().front().since;
+  if (snapshot.waiting > 0) snapshot.longest_wait = now - admission_.waiting_since();
   for (const detail::Place& place : admission_.places().all()) {
     if (!place.replica || !place.serves) continue;
     snapshot.open = snapshot.open || place.capacity == 0;
