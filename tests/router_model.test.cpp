@@ -11,6 +11,7 @@
 
 #include "catch.hpp"
 #include "support/plain_router.hpp"
+#include "support/sanitized.hpp"
 #include "support/test_policies.hpp"
 
 #include <chrono>
@@ -378,7 +379,7 @@ TEST_CASE("the router agrees with the plain model of the decision table, history
     CAPTURE(seed, threshold, static_cast<int>(hint));
     History<decltype(pins), Scorer, Overflow> history(
         seed, std::move(pins), RouterOptions{.parent_hint = hint}, threshold);
-    history.run(600);
+    history.run(limpet_tests::sanitized ? 150 : 600);
     for (const auto& [outcome, times] : history.seen) seen[outcome] += times;
   };
   for (std::uint64_t seed = 1; seed <= 4; ++seed) {

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import subprocess
 import sys
@@ -195,6 +196,8 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
+        # Wide, or typer breaks a long path in two.
+        env={**os.environ, "COLUMNS": "400"},
     )
 
 
