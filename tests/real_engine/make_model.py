@@ -2,7 +2,7 @@
 """A small random model that vLLM can serve without a download: Qwen3, 82M weights, and a byte-level
 tokenizer trained on Python's own library. Wide and shallow, because decoding time follows depth.
 
-    make_model.py FOLDER [WIDTH]     WIDTH: 1536 by default; 768 has 24M weights
+    make_model.py FOLDER [WIDTH]     WIDTH: 1536 by default; 384 has 7.5M weights
 """
 
 from __future__ import annotations
