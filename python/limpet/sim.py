@@ -130,10 +130,7 @@ def simulate(
     if isinstance(policies, str):
         raise ValueError(f"policies = {policies!r}: must be a list of policies")
     named = policies if isinstance(policies, Mapping) else {_name(p): p for p in policies}
-    known = [name for name, _ in _core._sim_policies()]
-    for policy in named.values():
-        if isinstance(policy, str) and policy not in known:
-            raise ValueError(f"policy = {policy}: there are {', '.join(known)}")
+    _refuse_unknown(named.values())
     reports: list[Report] = []
     for name, policy in named.items():
         reports += _core._sim_play(
@@ -152,6 +149,13 @@ def simulate(
             progress,
         )
     return reports
+
+
+def _refuse_unknown(chosen: Iterable[str | Routed | FrontEnd]) -> None:
+    known = policies()
+    for policy in chosen:
+        if isinstance(policy, str) and policy not in known:
+            raise ValueError(f"policy = {policy}: there are {', '.join(known)}")
 
 
 def _name(policy: str | Routed | FrontEnd) -> str:

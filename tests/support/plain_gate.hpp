@@ -4,9 +4,9 @@
 // beside it.
 //
 // It follows the written rule (include/limpet/gate/README.md) and shares no code with the headers:
-// where the two differ, one of them is a bug. Times are whole ms but for what is a share of one, tokens whole tokens. The shared
-// prefix is configured and every pause that is learnt is kept, so nothing is estimated twice. Not
-// thread-safe.
+// where the two differ, one of them is a bug. Times are whole ms unless they are said to be ns, tokens
+// whole tokens. The shared prefix is configured and every pause that is learnt is kept, so nothing is
+// estimated twice. Not thread-safe.
 #pragma once
 
 #include <algorithm>

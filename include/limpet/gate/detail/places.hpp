@@ -152,9 +152,7 @@ class Places {
   // the respite after the last that came in there: two histories read side by side are both late.
   [[nodiscard]] Instant may_go_from(const Resident& resident, Need need) const noexcept {
     if (resident.yields) return resident.idle_since;
-    const Duration grace = learnt_.grace_of(resident.reserved);
-    const bool never = grace > Instant::max() - resident.idle_since;
-    const Instant paused = never ? Instant::max() : resident.idle_since + grace;
+    const Instant paused = paused_too_long_from(resident);
     if (!need.urgent || resident.turns < options_.min_turns) return paused;
     return std::min(paused, places_[resident.replica.slot].entered + learnt_.respite());
   }
@@ -232,12 +230,19 @@ class Places {
   }
 
  private:
+  // When the pause of a resident between two turns outlasts its grace.
+  [[nodiscard]] Instant paused_too_long_from(const Resident& resident) const noexcept {
+    const Duration grace = learnt_.grace_of(resident.reserved);
+    const bool never = grace > Instant::max() - resident.idle_since;
+    return never ? Instant::max() : resident.idle_since + grace;
+  }
+
   // Lets an idle one go. One whose pause was too long has not had the usual turns for its wait; what
   // those would have cost is carried over, or whoever pauses waits as long for each single turn.
   void send_out(KeyHash key, Instant now) {
     const Resident resident = *find(key);
     let_go(key);
-    if (now - resident.idle_since < learnt_.grace_of(resident.reserved)) return;
+    if (now < paused_too_long_from(resident)) return;
     const double unused = 1.0 - static_cast<double>(resident.turns) / learnt_.stay_turns();
     const double carried = unused * static_cast<double>(resident.waited.count());
     if (carried >= 1.0) carried_.set(key, Duration(static_cast<Duration::rep>(carried)));
